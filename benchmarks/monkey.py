@@ -230,7 +230,7 @@ class Chase:
         self.window = Window(Settings(fresh=True), self.notices)
         self.window.actions_.by_id["file.quit"].setEnabled(False)
         self._start = StartupStages(self.window, [])
-        self._collector = GcTimer(self._app)
+        self._collector = GcTimer(self._app, self._start)
         self.monkey = Monkey(self._app, self.window, seed, log)
         self.gaps = GapMeter(stacks)
 

@@ -29,7 +29,6 @@ from precgui.sentences import recased as recased
 from precgui.sentences import together as together
 from precgui.sentences import whole as whole
 from precgui.sorted_translations import SortedTranslations
-from precgui.typesetting import filled_chinese
 
 VARIABLE = "PRECGUI_LANGUAGE"
 LANGUAGES = {"en": "English", "zh_CN": "简体中文"}  # each in its own words
@@ -90,9 +89,17 @@ def translated(text: str) -> str:
             template = catalogue.gettext(text.template)
         as_given = NAMES_OF_USERS | _quoted(template)
         values = {name: _shown(value, as_given=name in as_given) for name, value in text.values.items()}
-        shown = filled_chinese(template, values) if _Chosen.language == "zh_CN" else template.format(**values)
+        shown = _filled(template, values)
         return with_case(shown, text.case if _Chosen.language in ("en", PSEUDO) else "")
     return _catalogue().gettext(text) if text else text
+
+
+def _filled(template: str, values: Mapping[str, Any]) -> str:
+    if _Chosen.language != "zh_CN":
+        return template.format(**values)
+    from precgui.typesetting import filled_chinese  # for readers of Chinese alone
+
+    return filled_chinese(template, values)
 
 
 def is_known(template: str, plural: str = "") -> bool:

@@ -12,7 +12,8 @@ from rich.markup import escape
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.terminal import say_notes
-from precgui.formats.checkpoints.contents import is_checkpoint, open_checkpoint
+from precgui.formats.checkpoints.contents import open_checkpoint
+from precgui.formats.checkpoints.suffixes import is_checkpoint
 from precgui.formats.weight_formats import DEFAULT, weight_format
 from precgui.words import L_, _, translated
 

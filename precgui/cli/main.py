@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import importlib
-import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
@@ -58,7 +56,10 @@ _UNWRITTEN = (errno.ENOSPC, errno.EIO, errno.EDQUOT)  # of a stream, which has n
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit code: 0 well, 1 a run failed, 2 bad input, 130 Ctrl+C."""
-    multiprocessing.freeze_support()
+    if getattr(sys, "frozen", False):  # a bundle that starts itself as a child process
+        import multiprocessing
+
+        multiprocessing.freeze_support()
     with_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -118,6 +119,8 @@ def _not_there(file: Path) -> str:
     """Why neither a file nor a command of this name can be used, and the cure."""
     if file.suffix or len(file.parts) > 1:
         return _("there is no file {file}; give the path of a run file, or see precgui --help").format(file=file)
+    import difflib  # seldom needed
+
     near = difflib.get_close_matches(str(file), COMMANDS, 1)
     text = _("{file} is neither a file nor a command; the commands are {commands}; see precgui --help")
     if near:

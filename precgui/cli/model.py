@@ -19,7 +19,8 @@ from precgui.cli.format_tables import console, json_number, print_json, print_li
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 from precgui.config.new_places import place_fault
-from precgui.formats.checkpoints.contents import SUFFIXES, StoredModel, open_checkpoint
+from precgui.formats.checkpoints.contents import StoredModel, open_checkpoint
+from precgui.formats.checkpoints.suffixes import SUFFIXES
 from precgui.formats.checkpoints.survey import FIGURES, TensorSurvey, totals
 from precgui.formats.checkpoints.tensor import CheckpointTensor
 from precgui.formats.text import grouped

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -53,6 +52,8 @@ class Parser(argparse.ArgumentParser):
         raise UserError(text.format(fault=message, near=near, program=self.prog))
 
     def _nearest(self, message: str) -> str:
+        import difflib  # seldom needed
+
         word = message.split("=")[0].split()[0]
         near = difflib.get_close_matches(word, self._option_string_actions, 1) if word.startswith("--") else []
         return near[0] if near and near[0] != word else ""

@@ -11,6 +11,7 @@ from precgui.cli.format_options import take_negative_values
 from precgui.cli.format_tables import console, print_json, print_lines, table
 from precgui.cli.parser import UserError
 from precgui.formats.blocks import SCALE_RULES
+from precgui.formats.checkpoints.suffixes import TORCH_SUFFIXES
 from precgui.formats.comparison import FormatComparison, compare
 from precgui.formats.lists import parse_list
 from precgui.formats.parse import InputError, parse
@@ -18,7 +19,7 @@ from precgui.formats.pieces import TensorReader, in_memory
 from precgui.formats.real import to_float
 from precgui.formats.rounding import ROUNDINGS
 from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options, check_scheme, convention
-from precgui.formats.tensorfile import TORCH_SUFFIXES, TensorFileError, open_tensor, tensor_names
+from precgui.formats.tensorfile import TensorFileError, open_tensor, tensor_names
 from precgui.formats.text import grouped
 from precgui.words import L_, _, error_text, translated
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from precgui.errors import SentenceError, read_fault
 from precgui.formats.arrays import Floats, decode_table
+from precgui.formats.checkpoints.suffixes import TORCH_SUFFIXES
 from precgui.formats.pieces import TensorReader
 from precgui.formats.registry import get
 from precgui.formats.torchfile import FP8, Place, StoredTensor, load_stored, place_of, read_stream
@@ -37,7 +38,6 @@ _FAULTS = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, Va
            IndexError, TypeError, OverflowError, NotImplementedError, struct.error)  # fmt: skip
 MOST_IN_A_FILE = 1 << 60
 MOST_AXES = 32
-TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 _PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8",
           "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"}  # fmt: skip
 _CODED = {"BF16": "bf16", "F8_E4M3": "e4m3fn", "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3fnuz", "F8_E5M2FNUZ": "e5m2fnuz",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QWidget
 
@@ -11,13 +12,14 @@ from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.consent import Consent
 from precgui.gui.open_run import Problem
 from precgui.gui.session import Session
-from precgui.places.messages import JobLine
 from precgui.places.settings import NamedPlace, known_place
-from precgui.places.trial import job_of_run
 from precgui.runs.broken_off import broken_off, can_go_on
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.words import _, error_text
+
+if TYPE_CHECKING:
+    from precgui.places.messages import JobLine
 
 
 class BrokenRuns:
@@ -67,6 +69,8 @@ def _place_of(path: Path) -> NamedPlace | None:
 
 def _job_there(place: NamedPlace, path: Path) -> tuple[NamedPlace, JobLine, Path] | str:
     """The job of a run at its place, or the sentence why it is not known there."""
+    from precgui.places.trial import job_of_run  # not before a place is asked
+
     try:
         with open_run(path) as run:
             return place, job_of_run(place, run.run_id, path, place.name), path

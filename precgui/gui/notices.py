@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from precgui.events import Severity
 from precgui.words import _
+
+if TYPE_CHECKING:
+    from precgui.events import Severity
 
 LIMIT = 500
 Remedy: TypeAlias = "tuple[str, Callable[[], object]] | tuple[str, Callable[[], object], Callable[[], bool]]"

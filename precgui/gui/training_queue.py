@@ -18,7 +18,6 @@ from precgui.gui.open_runs import OpenRuns
 from precgui.gui.requests import Requests
 from precgui.gui.run_progress import RunProgress, progress_of
 from precgui.gui.study_control import StudyControl
-from precgui.gui.workers.child_process import RunThread
 from precgui.runs.broken_off import BrokenOff
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
@@ -28,6 +27,7 @@ from precgui.runs.step_times import keep_step_time
 from precgui.words import _, error_text, translated
 
 if TYPE_CHECKING:
+    from precgui.gui.workers.child_process import RunThread
     from precgui.places.messages import JobLine
     from precgui.places.placed_job import PlacedRun
     from precgui.places.settings import NamedPlace
@@ -293,6 +293,8 @@ class TrainingQueue(QObject):
         return PlacedRunThread(place, attached, self)
 
     def _new_thread(self) -> RunThread:
+        from precgui.gui.workers.child_process import RunThread  # not before a run or the end of the start
+
         return self._launched(RunThread(self))
 
     def _launched(self, thread: RunThread) -> RunThread:

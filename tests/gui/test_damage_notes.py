@@ -63,7 +63,7 @@ def test_that_a_record_that_stops_is_reported_while_the_training_goes_on(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was a notice at the end alone: hours later, when nothing could be saved any more."""
-    monkeypatch.setattr("precgui.gui.training_queue.RunThread", Training)
+    monkeypatch.setattr("precgui.gui.workers.child_process.RunThread", Training)
     session = Session()
     notices: list[str] = []
     session.notice.connect(lambda problem: notices.append(problem.message))

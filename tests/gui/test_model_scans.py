@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pytestqt.qtbot import QtBot
 
-from precgui.formats.checkpoints.contents import SUFFIXES
+from precgui.formats.checkpoints.suffixes import SUFFIXES
 from precgui.gui.open_run import Problem
 from precgui.gui.panels.library.model_button import ModelButton
 from precgui.gui.session import Session

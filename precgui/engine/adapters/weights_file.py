@@ -12,8 +12,9 @@ from precgui.config.new_places import TENSOR_FILE, tensor_file_fault
 from precgui.engine.errors import EngineError
 from precgui.engine.snapshot.file import write_tensors
 from precgui.formats.checkpoints.contents import safetensors_places
+from precgui.formats.checkpoints.suffixes import TORCH_SUFFIXES
 from precgui.formats.checkpoints.tensor import CheckpointError
-from precgui.formats.tensorfile import TORCH_SUFFIXES, TensorFileError, open_tensor, tensor_names
+from precgui.formats.tensorfile import TensorFileError, open_tensor, tensor_names
 from precgui.sentences import Sentence, message_of
 
 _PIECE = 1 << 22  # elements that are read at once

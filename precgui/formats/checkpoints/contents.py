@@ -17,6 +17,7 @@ from precgui.errors import read_fault
 from precgui.formats.checkpoints.gguf import gguf_contents
 from precgui.formats.checkpoints.gguf_names import heads_of
 from precgui.formats.checkpoints.packed import Parts, StoredPart, joined
+from precgui.formats.checkpoints.suffixes import SUFFIXES
 from precgui.formats.checkpoints.tensor import (
     COMPLEX,
     WHOLE,
@@ -30,7 +31,6 @@ from precgui.formats.checkpoints.tensor import (
 )
 from precgui.formats.tensorfile import (
     MOST_ELEMENTS,
-    TORCH_SUFFIXES,
     TensorFileError,
     read_words,
     refuse_stand_in,
@@ -48,7 +48,6 @@ MOST_CONFIG_BYTES = 4 << 20
 MOST_TENSORS = 1_000_000
 MOST_SHARDS = 10_000
 INDEXES = {".safetensors": "*.safetensors.index.json", ".bin": "*.bin.index.json"}
-SUFFIXES = (".safetensors", ".gguf", *TORCH_SUFFIXES)
 _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 _TORCH = {
     "Double": ("F64", "fp64", 8), "Float": ("F32", "fp32", 4), "Half": ("F16", "fp16", 2),
@@ -102,13 +101,6 @@ class StoredModel:
     @property
     def nbytes(self) -> int:
         return sum(tensor.nbytes for tensor in self.tensors)
-
-
-def is_checkpoint(path: Path) -> bool:
-    """Whether a file or folder looks like a checkpoint by its names alone."""
-    if path.is_dir():
-        return any(next(path.glob(f"*{suffix}"), None) is not None for suffix in SUFFIXES)
-    return path.suffix in SUFFIXES or path.name.endswith(".index.json")
 
 
 def open_checkpoint(path: Path) -> StoredModel:

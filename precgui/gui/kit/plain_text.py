@@ -7,7 +7,6 @@ box of the window is made here.
 from __future__ import annotations
 
 import re
-from html import escape
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPainter, QPaintEvent
@@ -112,6 +111,8 @@ def plain_tip(text: str | None) -> str:
     """The text for a tool tip that shows it as it is; Qt knows no other way to say that it is not HTML."""
     if not text or not GuiQt.mightBeRichText(text):
         return text or ""
+    from html import escape  # seldom needed
+
     return f"<p style='white-space: pre-wrap'>{escape(text)}</p>"
 
 

@@ -12,6 +12,7 @@ from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu
 
 from precgui.examples import EXAMPLES
+from precgui.gui.colours import Theme
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import plain_tip, without_key
 from precgui.gui.theme import themes
@@ -72,16 +73,8 @@ ACTIONS: tuple[ActionSpec, ...] = (
         )
         for choice in CHOICES
     ),
-    ActionSpec("view.back", L_("&Back"), "&View", "history.back", "Alt+Left", enabled="can_go_back", icon="back"),
-    ActionSpec(
-        "view.forward",
-        L_("&Forward"),
-        "&View",
-        "history.forward",
-        "Alt+Right",
-        enabled="can_go_forward",
-        icon="forward",
-    ),
+    ActionSpec("view.back", L_("&Back"), "&View", "history.back", "Alt+Left", enabled="can_go_back"),
+    ActionSpec("view.forward", L_("&Forward"), "&View", "history.forward", "Alt+Right", enabled="can_go_forward"),
     ActionSpec(
         "view.navigation", L_("&Narrow navigation"), "&View", "toggle_navigation", "Ctrl+B", checked="is_narrow"
     ),
@@ -119,12 +112,11 @@ class Actions(QObject):
         self.specs = {spec.id: spec for spec in specs}
         self.by_id: dict[str, QAction] = {}
         self._menus: dict[str, QMenu] = {}
+        self._drawn_in: Theme | None = None
         for title in MENUS:
             self._menu(title)
         for spec in self.specs.values():
             self._add(spec)
-        themes().follow(self, self._recolour)
-        self._recolour()
 
     def _menu(self, path: str) -> QMenu:
         if path not in self._menus:
@@ -132,6 +124,7 @@ class Actions(QObject):
             created = self._menu(parent).addMenu(translated(title)) if parent else bar.addMenu(translated(title))
             created.setToolTipsVisible(True)
             created.aboutToShow.connect(self.refresh)
+            created.aboutToShow.connect(self._draw_icons)
             self._menus[path] = created
         return self._menus[path]
 
@@ -172,7 +165,11 @@ class Actions(QObject):
             if spec.checked:
                 action.setChecked(self._method(spec.checked)(*spec.arguments))
 
-    def _recolour(self) -> None:
+    def _draw_icons(self) -> None:
+        """Draw the icons of the menus in the colours of the theme: when one opens, not before the first paint."""
+        if self._drawn_in is themes().theme:
+            return
+        self._drawn_in = themes().theme
         for name, action in self.by_id.items():
             if drawing := self.specs[name].icon:
                 action.setIcon(icon(drawing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ def run_app(files: list[Path], *, fresh: bool = False) -> int:
     if missing := missing_libraries():
         sys.stderr.write(cure(missing) + "\n")
         return 2
+    gc.disable()  # the window collects by a timer (`startup.GcTimer`)
     from precgui.gui.shell.startup import open_window
 
     return open_window(files, fresh=fresh)

@@ -11,6 +11,7 @@ from PySide6.QtGui import QAction, QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
 from precgui.examples import example
+from precgui.formats.checkpoints.suffixes import is_checkpoint
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.notices import Notice, Notices
@@ -54,8 +55,6 @@ class Files(QObject):
         """
         if (session := self._session) is None:
             return
-        from precgui.formats.checkpoints.contents import is_checkpoint  # loads numpy
-
         for folder in [path for path in paths if path.is_dir() and (path / "sweep.toml").is_file()]:
             session.open_study(folder)
             paths = [path for path in paths if path != folder]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import sys
 
 
@@ -13,5 +12,7 @@ def return_free_memory() -> None:
     `malloc_trim` of glibc; elsewhere nothing is done.
     """
     if sys.platform == "linux":
+        import ctypes  # not before the first paint
+
         with contextlib.suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL("libc.so.6").malloc_trim(0)

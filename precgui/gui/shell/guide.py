@@ -9,12 +9,13 @@ from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from precgui.gui.settings import Settings
-from precgui.gui.shell.call_out import CallOut
-from precgui.gui.shell.guided_path import FirstPath, GuidedWindow, hardware_of, setup_of
 from precgui.words import _
 
 if TYPE_CHECKING:
+    from precgui.gui.panels.setup.panel import SetupPanel
+    from precgui.gui.shell.call_out import CallOut
     from precgui.gui.shell.first_run_sheet import FirstRunSheet
+    from precgui.gui.shell.guided_path import FirstPath, GuidedWindow
 
 LOOK_MS = 150  # between two looks at the window: is the step done, where is its target now
 
@@ -49,16 +50,21 @@ class Guide(QObject):
         sheet.closed.connect(self._skip)
         sheet.recipe_requested.connect(self._choose_recipe)
         sheet.precision.measure_requested.connect(self._measure)
-        outlook = setup_of(self._window).outlook
+        outlook = self._setup().outlook
         outlook.known.connect(self._show_machine)
         if outlook.device_of(None) is None:
             outlook.ask()
         self._show_machine()
         sheet.open()
 
+    def _setup(self) -> SetupPanel:
+        from precgui.gui.shell.guided_path import setup_of
+
+        return setup_of(self._window)
+
     def _show_machine(self) -> None:
         """Show the advice and the outlook of this machine, as far as it has answered."""
-        outlook = setup_of(self._window).outlook
+        outlook = self._setup().outlook
         if self.sheet is not None:
             if (device := outlook.device_of(None)) is not None:
                 self.sheet.precision.show_machine(device, outlook.results)
@@ -69,7 +75,7 @@ class Guide(QObject):
         from precgui.gui.panels.setup.recipe_gallery import RecipeGallery
         from precgui.gui.shell.precision_paths import precision_path
 
-        gallery = RecipeGallery(setup_of(self._window).source, self._widget)
+        gallery = RecipeGallery(self._setup().source, self._widget)
         gallery.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         gallery.chosen.connect(lambda name: self.follow(precision_path(name)))
         gallery.open()
@@ -78,11 +84,13 @@ class Guide(QObject):
         """Measure FP32 and BF16 as Hardware > Measured does, and show the rates on the sheet."""
         if (sheet := self.sheet) is None:
             return
+        from precgui.gui.shell.guided_path import hardware_of
+
         tab = hardware_of(self._window).measured()
         sheet.precision.show_progress(0, 0)
         tab.moved.connect(sheet.precision.show_progress)
         tab.over.connect(sheet.precision.show_end)
-        tab.kept.connect(setup_of(self._window).outlook.ask)
+        tab.kept.connect(self._setup().outlook.ask)
         tab.start_rates()
         if tab.is_waiting:
             sheet.precision.show_end(tab.message.text())
@@ -102,6 +110,8 @@ class Guide(QObject):
         """Begin a path at its first step."""
         self._close_sheet()
         self.path, self.at = path, 0
+        from precgui.gui.shell.call_out import CallOut
+
         self.call_out = CallOut(self._widget)
         self.call_out.passed.connect(self._next)
         self.call_out.returned.connect(self._return)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -66,6 +65,8 @@ def start_again() -> None:
     command = restart_command(sys.orig_argv, sys.argv)
     sys.stdout.flush()
     if sys.platform == "win32":
+        import subprocess  # not before the first paint
+
         subprocess.Popen(command)
     else:
         os.execv(command[0], command)

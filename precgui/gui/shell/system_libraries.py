@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import sys
@@ -49,6 +48,8 @@ def cure(missing: list[tuple[str, ...]]) -> str:
 
 
 def _loads(library: str) -> bool:
+    import ctypes  # where Qt opens no window on X11, nothing is asked
+
     try:
         ctypes.CDLL(library)
     except OSError:

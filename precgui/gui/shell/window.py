@@ -21,12 +21,10 @@ from precgui.gui.settings import Settings
 from precgui.gui.shell.actions import ACTIONS, Actions, ActionSpec
 from precgui.gui.shell.banners import Banners
 from precgui.gui.shell.closing import Closing
-from precgui.gui.shell.command_palette import CommandPalette, KeyList
 from precgui.gui.shell.current_run import CurrentRunBar
 from precgui.gui.shell.end_notices import EndNotices
 from precgui.gui.shell.file_menu import Files, dropped
 from precgui.gui.shell.guide import Guide
-from precgui.gui.shell.help_dialog import HelpDialog
 from precgui.gui.shell.history import History, VisitedPlace
 from precgui.gui.shell.language import ask_to_restart, asked_language
 from precgui.gui.shell.live_diagnosis import LiveDiagnosis
@@ -373,15 +371,21 @@ class Window(QMainWindow):
         self.line.show_unread(self.notices.unread())
 
     def show_palette(self) -> None:
+        from precgui.gui.shell.command_palette import CommandPalette  # as all dialogs, not before the first paint
+
         palette = CommandPalette(self.actions_, self)
         palette.show()
         palette.raise_()
         palette.search.setFocus()
 
     def show_docs(self) -> None:
+        from precgui.gui.shell.help_dialog import HelpDialog
+
         HelpDialog(self).open()
 
     def show_keys(self) -> None:
+        from precgui.gui.shell.command_palette import KeyList
+
         KeyList(self.actions_, self).open()
 
     def show_about(self) -> None:

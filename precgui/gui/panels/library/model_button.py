@@ -7,7 +7,7 @@ from pathlib import Path
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QMenu, QPushButton, QWidget
 
-from precgui.formats.checkpoints.contents import SUFFIXES
+from precgui.formats.checkpoints.suffixes import SUFFIXES
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.session import Session
 from precgui.words import L_, _, translated

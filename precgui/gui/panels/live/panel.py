@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QPushButton, QSplitter, QVBoxLayout, QWidget
@@ -19,7 +21,6 @@ from precgui.gui.panels.live.end_card import EndCard
 from precgui.gui.panels.live.proof_card import ProofCard
 from precgui.gui.panels.live.queue_list import QueueList
 from precgui.gui.panels.live.run_list import RunList
-from precgui.gui.panels.live.study_grid import StudyGridView
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots, Zoom
 from precgui.gui.plots.signals import EVENTS, METRIC, RecordedSignals, duration, grouped
@@ -30,6 +31,9 @@ from precgui.gui.theme import themes
 from precgui.runs.caveats import arithmetic_of
 from precgui.sanitize import some_names
 from precgui.words import L_, _, p_, translated
+
+if TYPE_CHECKING:
+    from precgui.gui.panels.live.study_grid import StudyGridView
 
 _NAMED = 2  # runs in a caveat; more are a number
 _LOW_PX = 640
@@ -75,8 +79,7 @@ class LivePanel(Pages):
         self.view_text = PlainLabel(self)
         self.view = SegmentedChoice((RUNS, STUDY), _("Single runs, or the grid of a study"), self)
         self.view.buttons[RUNS].setText(p_("one by one", "Runs"))
-        self.study = StudyGridView(session, self)
-        self.add_page(self.study)
+        self._study: StudyGridView | None = None
         self.proof: Proof | None = None
         self.proof_card: ProofCard | None = None
         self._zoom_before: Zoom | None = None  # that of the plots before the proof
@@ -157,6 +160,16 @@ class LivePanel(Pages):
         session.study.opened.connect(self._on_study)
         if session.study.folder is not None:
             self._on_study()
+
+    @property
+    def study(self) -> StudyGridView:
+        """The grid of the study, made when it is first needed: most windows never open a study."""
+        if self._study is None:
+            from precgui.gui.panels.live.study_grid import StudyGridView
+
+            self._study = StudyGridView(self._session, self)
+            self.add_page(self._study)
+        return self._study
 
     def _on_study(self) -> None:
         self.view.show()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyqtgraph as pg
@@ -17,8 +18,10 @@ from precgui.gui.plots.signals import Scale, number, to_plot
 from precgui.gui.plots.simple_plot import SimplePlot
 from precgui.gui.proof import Proof
 from precgui.gui.theme import severity_colour, themes
-from precgui.runs.diagnosis import Evidence, Finding
 from precgui.words import _, translated
+
+if TYPE_CHECKING:
+    from precgui.runs.diagnosis import Evidence, Finding
 
 MOST = 3  # plots, which stand side by side
 _PLOT_PX = 190

@@ -11,7 +11,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QFileDialog, QGridLayout, QLineEdit, QWidget
 
 from precgui.errors import SentenceError
-from precgui.formats.checkpoints.contents import SUFFIXES
+from precgui.formats.checkpoints.suffixes import SUFFIXES
 from precgui.gui.answer import Answer, child
 from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.parts import button, column, label, named, row
