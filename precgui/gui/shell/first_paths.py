@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QToolButton, QWidget
@@ -13,10 +13,12 @@ from precgui.gui.shell.guided_path import (
     FirstPath,
     GuidedWindow,
     PathStep,
+    answer_of_compare,
     diagnose_of,
     has_begun,
     is_at,
     library_of,
+    live_of,
     quantise_of,
     says,
     session_of,
@@ -49,6 +51,12 @@ def _card_button(name: str) -> Callable[[GuidedWindow], QWidget | None]:
     return find
 
 
+def _first_card(window: GuidedWindow) -> Sequence[QWidget]:
+    """The verdict, and the first finding with its buttons."""
+    diagnose = diagnose_of(window)
+    return (diagnose.answer, *diagnose.cards[:1])
+
+
 def _fixed_text(window: GuidedWindow) -> str:
     if session_of(window).training.is_training:
         return _("It trains with the smaller rate. Compare opens with both runs when it has ended.")
@@ -73,30 +81,35 @@ WRONG = FirstPath(
             says(L_("This run of an example is broken. Show me draws the numbers that prove it.")),
             _card_button("show_button"),
             is_at("live"),
+            about=_first_card,
         ),
         PathStep(
             "live",
             says(L_("The loss left its range first, then the scale fell at every step. The arrow leads back.")),
             lambda window: window.run_bar.back,
             is_at("diagnose"),
+            about=lambda window: (card,) if (card := live_of(window).proof_card) is not None else (),
         ),
         PathStep(
             "diagnose",
             says(L_("Try the fix trains the run again with this one change, and compares both.")),
             _card_button("fix_button"),
             has_begun,
+            about=_first_card,
         ),
         PathStep(
             "compare",
             _fixed_text,
             lambda w: w.navigation.buttons["live" if session_of(w).training.is_training else "diagnose"],
             lambda w: lambda: not session_of(w).training.is_training and w.host.current == "diagnose",
+            about=answer_of_compare,
         ),
         PathStep(
             "diagnose/loop",
             says(L_("Copy the two lines into your loop, then open run.h5 here: Diagnose names its faults.")),
             lambda w: d.loop.code.copy if (d := diagnose_of(w)).loop.isVisible() else d.view.buttons["Your own loop"],
             _is_copied,
+            about=lambda window: (diagnose_of(window).loop.code,),
         ),
     ),
     tell(L_("The lines are copied. Open the file that they record with Ctrl+O; its fix can be copied in Diagnose.")),
@@ -173,6 +186,7 @@ FORMATS = FirstPath(
             says(L_("Choose another format, such as nf4 or mxfp4: noise and lost values are told below.")),
             lambda window: quantise_of(window).scheme,
             _has_other_scheme,
+            about=lambda window: (quantise_of(window).result,),
         ),
         PathStep(
             "setup",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -47,7 +47,8 @@ class GuidedWindow(Protocol):
 class PathStep:
     """`watch` is called as the step begins and returns whether the person has done it since.
 
-    `go` leads to where the step is done; None shows its `place`.
+    `go` leads to where the step is done; None shows its `place`. `about` are parts that the text speaks of, or that
+    belong to the target; the call-out leaves them in view.
     """
 
     place: str
@@ -55,6 +56,7 @@ class PathStep:
     target: Callable[[GuidedWindow], QWidget | None]
     watch: Callable[[GuidedWindow], Done]
     go: Callable[[GuidedWindow], object] | None = None
+    about: Callable[[GuidedWindow], Sequence[QWidget]] = lambda _: ()
 
     def show(self, window: GuidedWindow) -> None:
         """Show where the step is done."""
@@ -118,6 +120,12 @@ def live_of(window: GuidedWindow) -> LivePanel:
 
 def compare_of(window: GuidedWindow) -> ComparePanel:
     return cast("ComparePanel", window.host.load("compare"))
+
+
+def answer_of_compare(window: GuidedWindow) -> Sequence[QWidget]:
+    """The answer of Compare, and its table of runs."""
+    compare = compare_of(window)
+    return compare.answer.answer, compare.table
 
 
 def diagnose_of(window: GuidedWindow) -> DiagnosePanel:

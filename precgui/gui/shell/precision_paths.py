@@ -15,6 +15,7 @@ from precgui.gui.shell.guided_path import (
     GuidedWindow,
     PathChoice,
     PathStep,
+    answer_of_compare,
     compare_of,
     diagnose_of,
     has_ended,
@@ -108,6 +109,12 @@ def _tensors(window: GuidedWindow) -> TensorsPanel:
     return cast("TensorsPanel", cast("InspectPanel", window.host.load("inspect")).tab("tensors"))
 
 
+def _exponents(window: GuidedWindow) -> tuple[QWidget, ...]:
+    """The row of the slider, the sentence below it, and the picture with the red lines."""
+    tensors = _tensors(window)
+    return tensors.bar, tensors.verdict, tensors.spectrogram
+
+
 def _is_scale_tried(window: GuidedWindow) -> Done:
     slider = _tensors(window).bar.slider
     before = slider.value()
@@ -146,6 +153,7 @@ _OWN = FirstPath(
             says(L_("Copy the two lines into your script. It computes the same to the last bit, and is recorded.")),
             lambda window: diagnose_of(window).loop.code.copy,
             _is_copied,
+            about=lambda window: (diagnose_of(window).loop.code,),
         ),
         PathStep(
             "live",
@@ -164,6 +172,7 @@ _OWN = FirstPath(
             says(L_("Both are open. Compare says what BF16 changes: the metric, memory and speed.")),
             lambda window: window.navigation.buttons["compare"],
             is_at("compare"),
+            about=lambda window: (window.navigation,),
         ),
     ),
     tell(L_("Inspect > Tensors shows what FP16 would do to the same run; Diagnose names its faults.")),
@@ -184,12 +193,14 @@ _STEPS = (
         says(L_("One seed decides little. This button sets up the study that decides: three seeds of both.")),
         _more_seeds,
         lambda w: lambda: w.host.current == "setup" and setup_of(w).is_study,
+        about=answer_of_compare,
     ),
     PathStep(
         "setup/study",
         says(L_("Both precisions, three seeds each, are set up, with the time that they take. Start it.")),
         lambda window: setup_of(window).start_button,
         lambda w: lambda: session_of(w).study.is_running,
+        about=lambda window: (setup_of(window).study.seeds, setup_of(window).study.estimate),
     ),
     PathStep(
         "live/study",
@@ -213,6 +224,7 @@ _STEPS = (
         lambda window: _tensors(window).bar.slider,
         _is_scale_tried,
         _show_exponents,
+        _exponents,
     ),
 )
 
