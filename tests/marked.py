@@ -41,7 +41,7 @@ KEYS = {
     "Accelerator", "Adam", "Adamax", "Identity", "Parameter", "Sequential", "Sigmoid", "Softmax", "Tanh", "Trainer",
     ", written to {name}: open that file to check it", ", left out: no Python that can be parsed",
     "{}\n\\ No newline at end of file\n", "log sigmoid", "log softmax", "read from outside by training", "Linear",
-    "wrapped cast", "Telemetry", "Weight", "No available kernel", " does not have",
+    "wrapped cast", "coarse rounding", "Telemetry", "Weight", "No available kernel", " does not have",
     "No viable backend for scaled_dot_product_attention", "does not have a deterministic implementation",
     "a tensor on meta", "the class {}",  # in errors of Python for who writes a loop
     "Expected to have finished reduction in the prior iteration", "can't allocate memory", ". Error code",
@@ -52,6 +52,7 @@ CODE = re.compile(
     r'^(""")|^from \S+ import|^import torch$|^rounded\(Tensor'
     r"|^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \()"
     r"|^(make wheel |(\{\})?python3 -m pip |import sys; )"
+    r"|^for step in |^    (configs = |    for inputs in )"
     r"|^<!DOCTYPE|^(compressed-tensors|torchao), "
     r"|^(recorder = precgui|def both_passes)"
     r"|arguments?( are required|s: | \(\?P)"
