@@ -52,7 +52,7 @@ CODE = re.compile(
     r'^(""")|^from \S+ import|^import torch$|^rounded\(Tensor'
     r"|^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \()"
     r"|^(make wheel |(\{\})?python3 -m pip |import sys; )"
-    r"|^for step in |^    (configs = |    for inputs in )"
+    r"|^for step in |^( {4})+(configs = |for inputs in |if step|with torch)"
     r"|^<!DOCTYPE|^(compressed-tensors|torchao), "
     r"|^(recorder = precgui|def both_passes)"
     r"|arguments?( are required|s: | \(\?P)"
