@@ -21,6 +21,7 @@ from precgui.formats.checkpoints.contents import StoredModel, open_checkpoint
 from precgui.formats.weight_formats import DEFAULT, weight_format
 
 COLUMNS = 2048
+MATRIX = 2 * 2048 * COLUMNS  # bytes
 
 
 def make(folder: Path, size_mb: int) -> None:
@@ -28,19 +29,21 @@ def make(folder: Path, size_mb: int) -> None:
     rng = np.random.default_rng(0)
     tails = np.exp(0.35 * rng.standard_normal((2048, COLUMNS)))
     base = (rng.standard_normal((2048, COLUMNS)) * tails * 0.02).astype(np.float32)
-    placed = {}
+    placed: dict[str, str] = {}
     for shard in (1, 2):
         names = [f"layers.{n}.weight" for n in range(shard - 1, max(size_mb // 8, 2), 2)]
-        header, data = {}, []
-        for place, name in enumerate(names):
-            values = np.roll(base, 997 * place + shard)
-            values[:, rng.integers(0, COLUMNS, 5)] *= 8
-            data.append((values.view(np.uint32) >> 16).astype("<u2").tobytes())
-            begin = sum(map(len, data[:-1]))
-            header[name] = {"dtype": "BF16", "shape": [2048, COLUMNS], "data_offsets": [begin, begin + len(data[-1])]}
-            placed[name] = f"m-{shard}.safetensors"
+        header = {
+            name: {"dtype": "BF16", "shape": [2048, COLUMNS], "data_offsets": [place * MATRIX, (place + 1) * MATRIX]}
+            for place, name in enumerate(names)
+        }
+        placed |= dict.fromkeys(names, f"m-{shard}.safetensors")
         text = json.dumps(header).encode()
-        (folder / f"m-{shard}.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data))
+        with (folder / f"m-{shard}.safetensors").open("wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for place in range(len(names)):
+                values = np.roll(base, 997 * place + shard)
+                values[:, rng.integers(0, COLUMNS, 5)] *= 8
+                file.write((values.view(np.uint32) >> 16).astype("<u2").tobytes())
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": placed}))
 
 

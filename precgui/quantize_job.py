@@ -307,8 +307,8 @@ def measure_model(
     document: dict[str, Any] = {
         "model": ready.title, "task": ready.task, "samples": held.samples, "units": held.units, "truth": held.truth,
         "baseline": {"loss": held.loss, "bytes": meter.plain_bytes}, "formats": [fmt.name for fmt in formats],
-        "whole": [], "layers": [], "rank_agreement": {}, "ceiling": None, "by_format": {}, "plan": None,
-        "plan_measured": None, "written": [], "read_back": None, "notes": [],
+        "whole": [], "layers": [], "rank_agreement": {}, "ceiling": None, "by_format": {}, "notes": [], "speed": None,
+        "calibration": meter.inputs_seen(), "plan": None, "plan_measured": None, "written": [], "read_back": None,
     }  # fmt: skip
     for whole in meter.whole(order.methods, order.rounded):  # type: ignore[arg-type]
         document["whole"].append(_whole_row(whole, held.units))
@@ -439,9 +439,19 @@ def planned(
         added = ", ".join(order.recipe_adds)
         said.append(Sentence("the recipe adds {methods}, which was not measured here", methods=added))
     folds = places.folds if places is not None else ()
-    return {"plan": dict(plan.formats), "plan_measured": measured, "notes": said} | _written(
-        order, ready, meter, plan, folds
-    )
+    document = {"plan": dict(plan.formats), "plan_measured": measured, "notes": said, "speed": _speed(meter, plan)}
+    return document | _written(order, ready, meter, plan, folds)
+
+
+def _speed(meter: EffectMeter, plan: VerifiedPlan) -> dict[str, Any] | None:
+    """Bytes of the layers of a plan, and how long their products take here, beside FP32; None without linear layers."""
+    from precgui.engine.ptq.product_times import product_times
+
+    formats = {name: meter.formats[label] for name, label in plan.formats.items()}
+    times = product_times(meter.layers, plan.layers, formats, meter.held_out.stopped)
+    rows = [{"inputs": each.inputs, "times_as_long": each.ratio} for each in times]
+    plain = sum({id(each): 4 * each.numel() for each in map(meter.weight, plan.formats)}.values())
+    return {"bytes": plan.nbytes, "fp32_bytes": plain, "products": rows} if rows else None
 
 
 def _unscaled_note(layers: Sequence[str]) -> Sentence:

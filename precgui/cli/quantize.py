@@ -304,6 +304,12 @@ def print_plan(document: Mapping[str, Any]) -> None:
                 score=translated(SCORES[measured["chosen_by"]])
             )
         )
+    for row in (document["speed"] or {"products": []})["products"]:
+        say(
+            _("its products take {ratio:.3g} times as long here as in FP32, for {count} inputs").format(
+                ratio=row["times_as_long"], count=row["inputs"]
+            )
+        )
     if document["read_back"] == "equal":
         say(
             _("read back by {library}: every number of the layers is the one that was measured").format(

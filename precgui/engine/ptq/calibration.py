@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from precgui.engine.ptq.layer_matrix import columns_of, has_columns, numbers_a_channel, rows_of
+from precgui.engine.ptq.layer_matrix import columns_of, has_columns, numbers_a_channel, rows_of, weight_of
 
 MOST_HESSIAN_BYTES = 2 << 30  # held at once; more layers take more passes over the calibration data
 _MOST_SAMPLE = 512  # inputs that are kept of a layer
@@ -52,6 +54,43 @@ class InputStatistics:
     def mean_hessian(self) -> Tensor:
         assert self.hessian is not None
         return self.hessian / max(self.count, 1)
+
+
+class _WeightsUsed(TorchFunctionMode):
+    """Notes which of some weights an operation has taken, whether their layer was called or not."""
+
+    def __init__(self, weights: Mapping[int, str]) -> None:
+        super().__init__()
+        self.weights, self.used = weights, set[str]()
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        given = (*args, *(kwargs or {}).values())
+        self.used.update(self.weights[id(each)] for each in given if id(each) in self.weights)
+        return func(*args, **(kwargs or {}))
+
+
+def inputs_seen(layers: Mapping[str, nn.Module], passes: Sequence[Callable[[], object]]) -> dict[str, int | None]:
+    """How many inputs reach each layer: rows of a linear one, samples of a convolution.
+
+    None for a layer that is not called and whose weight is used all the same.
+    """
+    counts = dict.fromkeys(layers, 0)
+
+    def counting(name: str, layer: nn.Module) -> Any:
+        def before(_: nn.Module, args: tuple[Any, ...]) -> None:
+            shape = args[0].shape
+            counts[name] += math.prod(shape[:-1]) if isinstance(layer, nn.Linear) else int(shape[0])
+
+        return before
+
+    mode = _WeightsUsed({id(weight_of(layer)): name for name, layer in layers.items()})
+    with torch.no_grad(), contextlib.ExitStack() as stack:
+        for name, layer in layers.items():
+            stack.callback(layer.register_forward_pre_hook(counting(name, layer)).remove)
+        with mode:
+            for one in passes:
+                one()
+    return {name: None if not count and name in mode.used else count for name, count in counts.items()}
 
 
 def statistics_of(

@@ -16,6 +16,7 @@ from precgui.engine.assignment.sensitivity import Sensitivity, measure_sensitivi
 from precgui.engine.emulation.layers import MatmulArithmetic
 from precgui.engine.emulation.operands import Identity
 from precgui.engine.errors import EngineError, Stopped
+from precgui.engine.ptq.calibration import inputs_seen
 from precgui.engine.ptq.held_out import HeldOut, LossChange
 from precgui.engine.ptq.layer_matrix import matrix_layers, rows_of, weight_of
 from precgui.engine.ptq.methods import Method, passes_of, quantise_layers
@@ -88,6 +89,9 @@ class EffectMeter:
         """Bytes of the weights of the layers as they are."""
         return sum(map(self._plain_bytes, self.layers))
 
+    def weight(self, layer: str) -> nn.Parameter:
+        return weight_of(self.layers[layer])
+
     def nbytes(self, layer: str, fmt: WeightFormat) -> int:
         """Bytes of a layer's weight in a format, scales included."""
         rows = rows_of(self.layers[layer])
@@ -99,6 +103,10 @@ class EffectMeter:
         """Layers in these formats by a method; `places` for scales as in `quantise_layers`. Raises Stopped."""
         chosen = {name: self.layers[name] for name in formats}
         return quantise_layers(chosen, formats, method, inputs=inputs, passes=self.passes, places=places)
+
+    def inputs_seen(self) -> dict[str, int | None]:
+        """How many inputs of the calibration data reach each layer. Raises Stopped."""
+        return inputs_seen(self.layers, self.passes)
 
     def scale_places(self, target: str) -> ScalePlaces:
         """Where files of a target keep scales of input channels of this model."""

@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from precgui.formats.weight_formats import WeightFormat, round_one_scale
 PIECE = 1 << 20  # numbers
 MOST_COLUMNS = 1 << 20
 WIDEST = 8
+SAMPLED_ROWS = 64  # of a tensor with outliers
 _CODES = 1 << 16
 _EACH_CODE = 8  # numbers for each code that occurs: with fewer, a pass is faster than the counts
 _NO_ROWS, _NO_WORDS = np.zeros((0, 0), np.float32), np.zeros((0, 0), np.uint16)
@@ -87,7 +88,26 @@ def survey(
     for place in np.flatnonzero(counted).tolist():
         whole[place] = _from_counts(formats[place], count, float(norm))
         whole[place, k.ZEROED] += padding
-    return _survey(tensor, formats, count, whole, float(norm), count.zeros_in_scan + padding, line)
+    found = _survey(tensor, formats, count, whole, float(norm), count.zeros_in_scan + padding, line)
+    return replace(found, wide_share=_wide_share(tensor, line, found.wide_columns)) if found.wide_columns else found
+
+
+def _wide_share(tensor: CheckpointTensor, line: int, wide: Sequence[int]) -> float:
+    """The share of the error in INT8, with a scale for each row, that is gone without some columns; on some rows."""
+    together = math.lcm(line, tensor.unit)
+    count = max(tensor.size // together, 1)
+    whole = rest = 0.0
+    for place in np.unique(np.linspace(0, count - 1, max(min(count, SAMPLED_ROWS * line // together), 1)).astype(int)):
+        rows = _finite(tensor.read(place * together, (place + 1) * together)).reshape(-1, line)[:SAMPLED_ROWS]
+        whole += _error_in_int8(rows)
+        rest += _error_in_int8(np.delete(rows, wide, 1))
+    return 1 - rest / whole if whole > 0 else math.nan
+
+
+def _error_in_int8(rows: Singles) -> float:
+    scale = np.abs(rows).max(1, keepdims=True, initial=0) / np.float32(127)
+    codes = np.rint(np.divide(rows, scale, out=np.zeros_like(rows), where=scale > 0))
+    return float(np.square(rows - codes * scale, dtype=np.float64).sum())
 
 
 def _piece(

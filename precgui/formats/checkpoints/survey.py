@@ -18,6 +18,7 @@ from precgui.formats.weight_formats import WeightFormat
 
 FIGURES = ("bytes", "sqnr_db", "worst", "cosine", "zeroed", "clipped")  # of a tensor in a format
 EXPONENTS = 256
+WIDE = 4.0  # times the largest magnitude of the usual column: an outlier
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,9 @@ class TensorSurvey:
 
     codes, counts: the 16-bit codes that occur and how often, in the format `code` (bf16 or fp16). `is_exact`: they are
     the numbers themselves; otherwise those cut to BF16. columns: the widest columns with their largest magnitudes;
-    usual_column: the median of that of all columns. Numbers that are not finite are counted and taken for zeros.
+    usual_column: the median of that of all columns. wide_share: of the squared error in INT8 with a scale for each row,
+    the share that is gone without the `wide_columns`, on some rows; NaN where there are none. Numbers that are not
+    finite are counted and taken for zeros.
     """
 
     name: str
@@ -48,6 +51,12 @@ class TensorSurvey:
     neg_inf: int
     columns: tuple[tuple[int, float], ...] = ()
     usual_column: float = math.nan
+    wide_share: float = math.nan
+
+    @property
+    def wide_columns(self) -> list[int]:
+        """The outliers among the widest columns."""
+        return [place for place, peak in self.columns if peak > WIDE * self.usual_column]
 
     @property
     def nonfinite(self) -> int:

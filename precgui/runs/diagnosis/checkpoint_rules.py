@@ -4,75 +4,49 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from precgui.events import Severity
-from precgui.formats.checkpoints.survey import FIGURES, TensorSurvey
+from precgui.formats.checkpoints.survey import WIDE, TensorSurvey
 from precgui.formats.checkpoints.tensor import line_length
 from precgui.formats.text import grouped
 from precgui.runs.diagnosis.analysis import percent
+from precgui.runs.diagnosis.effect_rules import EFFECT_RULES
 from precgui.runs.diagnosis.findings import (
     BEYOND_RANGE,
     COMPARED,
-    UNDECIDED,
     Blame,
-    Certainty,
     Diagnosis,
     Evidence,
     Finding,
     RuledOut,
     Undecided,
 )
+from precgui.runs.diagnosis.scanned_model import Answer, ScannedModel, and_others, model_finding
+from precgui.runs.models.effects import ModelEffects
 from precgui.runs.models.model_file import ModelScan
 from precgui.sanitize import visible_name
 from precgui.sentences import L_, Sentence, together
 
-Answer = Finding | RuledOut | Undecided | None  # None: the question does not arise in this model
 FP16_OVERFLOW = 65520.0  # from here on FP16 rounds to infinity
 FP16_FLUSHED = 2.0**-25  # up to here FP16 rounds to zero
-_WIDE = 4.0  # times the usual column, or the crest factor of values
+_WIDE_KEYS = 4.0  # times the crest factor of values
 _MOST_FLUSHED = 0.01  # of the numbers of a tensor
 _VARIED = 64  # different 16-bit codes: fewer are constants, such as the weights of fresh norms
-_MOST_NAMED = 32
-_SQNR = FIGURES.index("sqnr_db")
 _KEYS = re.compile(r"(^|[._])(k_proj|key|wk|attn_k|to_k)(?=[._]|$)")
 _VALUES = {"k_proj": "v_proj", "key": "value", "wk": "wv", "attn_k": "attn_v", "to_k": "to_v"}
 _CACHE_SCALE = re.compile(r"(^|[._])(k|v|kv)_scale$")
 _PACKED = ("weight_packed", "qweight")
 _FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-_SOURCE = "docs/diagnosis.md"
 
 
-@dataclass(frozen=True)
-class ScannedModel:
-    """A scan with the look-ups that rules need."""
-
-    scan: ModelScan
-
-    @cached_property
-    def rows(self) -> dict[str, dict[str, Any]]:
-        return {str(row["name"]): row for row in self.scan.tensors}
-
-    @cached_property
-    def surveys(self) -> dict[str, TensorSurvey]:
-        return {each.name: each for each in self.scan.surveys}
-
-    def sqnr_db(self, each: TensorSurvey, name: str) -> float:
-        """Signal to noise of a tensor in a format; NaN where the scan has none."""
-        names = [fmt.name for fmt in self.scan.formats]
-        return float(each.figures[names.index(name), _SQNR]) if name in names else math.nan
-
-
-def examine_scan(scan: ModelScan) -> Diagnosis:
-    """Findings on a scanned model, the weightiest first, and what is ruled out."""
-    model = ScannedModel(scan)
+def examine_scan(scan: ModelScan, effects: ModelEffects | None = None) -> Diagnosis:
+    """Findings on a scanned model, the weightiest first, and what is ruled out; `effects`: what was measured of it."""
+    model = ScannedModel(scan, effects)
     with np.errstate(all="ignore"):  # a file may hold any number
-        answers = [judge(model) for judge in CHECKPOINT_RULES.values()]
+        answers = [judge(model) for judge in (CHECKPOINT_RULES | EFFECT_RULES).values()]
     findings = sorted((each for each in answers if isinstance(each, Finding)), key=lambda each: each.order)
     return Diagnosis(
         tuple(findings), tuple(each for each in answers if isinstance(each, RuledOut)),
@@ -81,32 +55,6 @@ def examine_scan(scan: ModelScan) -> Diagnosis:
             survey_count=grouped(len(scan.surveys)),
         ),
     )  # fmt: skip
-
-
-def _finding(
-    rule: str, severity: Severity, title: str, proof: Evidence, fix: str, tensors: Iterable[str], *,
-    blame: Blame = UNDECIDED, certainty: Certainty = "exact", confidence: float = 1.0,
-) -> Finding:  # fmt: skip
-    names = tuple(tensors)[:_MOST_NAMED]
-    return Finding(
-        rule, severity, title, 0, 0, (proof,), fix, confidence, _SOURCE, names[0] if names else "", names,
-        certainty=certainty, blame=blame, scope="weights",
-    )  # fmt: skip
-
-
-def _others(names: Sequence[str]) -> str:
-    """ " and 3 more tensors" behind the first one."""
-    more = len(names) - 1
-    return (
-        ""
-        if more < 1
-        else L_(" and 1 more tensor")
-        if more == 1
-        else Sentence(
-            " and {more} more tensors",
-            more=grouped(more),
-        )
-    )
 
 
 def not_finite(model: ScannedModel) -> Answer:
@@ -130,10 +78,10 @@ def not_finite(model: ScannedModel) -> Answer:
             size=grouped(first.size), bad_count=len(bad), survey_count=len(model.surveys),
         ),
     )  # fmt: skip
-    return _finding(
+    return model_finding(
         "nonfinite-weights", "error", Sentence(
             "NaN or Inf in {name}{names}",
-            name=visible_name(first.name), names=_others(names),
+            name=visible_name(first.name), names=and_others(names),
         ), proof,
         L_("Take an earlier checkpoint, or download the file again and compare its checksum."), names,
     )  # fmt: skip
@@ -141,13 +89,13 @@ def not_finite(model: ScannedModel) -> Answer:
 
 def outlier_columns(model: ScannedModel) -> Answer:
     """Input channels so wide that whole-number codes with a scale for each row lose to FP8."""
-    wide = [each for each in model.scan.surveys if any(peak > _WIDE * each.usual_column for _, peak in each.columns)]
+    wide = [each for each in model.scan.surveys if each.wide_columns]
     if not wide:
         return RuledOut(
             "outlier-columns",
             Sentence(
                 "because no column is {wide:.0f} times as wide as the usual one",
-                wide=_WIDE,
+                wide=WIDE,
             ),
         )
     loss = {each.name: model.sqnr_db(each, "e4m3fn/row") - model.sqnr_db(each, "int8/row") for each in wide}
@@ -163,29 +111,43 @@ def outlier_columns(model: ScannedModel) -> Answer:
             ),
         )
     worst, names = hit[0], [each.name for each in hit]
-    columns = [place for place, peak in worst.columns if peak > _WIDE * worst.usual_column]
+    columns = worst.wide_columns
     ratio = worst.columns[0][1] / worst.usual_column
     int8, fp8 = model.sqnr_db(worst, "int8/row"), model.sqnr_db(worst, "e4m3fn/row")
     listed = ", ".join(map(str, columns[:8]))
     proof = Evidence(
         L_("peak of a column > 4 x median of all, and SQNR(int8/row) < SQNR(e4m3fn/row)"),
-        {"columns": listed, "ratio": ratio, "int8_db": int8, "e4m3fn_db": fp8, "tensors": len(hit)},
-        Sentence(
+        {"columns": listed, "ratio": ratio, "int8_db": int8, "e4m3fn_db": fp8, "tensors": len(hit),
+         **({} if math.isnan(worst.wide_share) else {"share": worst.wide_share})},
+        together(Sentence(
             "The widest of the columns {listed} of {name} is {ratio:.3g} times as wide as the usual one: INT8 with "
             "a scale for each row keeps {int8:.1f} dB, E4M3 {fp8:.1f} dB.",
             listed=listed, name=visible_name(worst.name), ratio=ratio, int8=int8, fp8=fp8,
-        ),
+        ), *_share_of_error(model, worst)),
     )  # fmt: skip
-    return _finding(
+    return model_finding(
         "outlier-columns", "warning", Sentence(
             "Wide columns of {name}{names} spoil INT8",
-            name=visible_name(worst.name), names=_others(names),
+            name=visible_name(worst.name), names=and_others(names),
         ), proof,
         L_(
             "Use e4m3fn with a scale for each row, small groups (int4/32, mxfp8_e4m3), or move the width into the "
             "inputs: precgui quantize --methods smooth,awq."
         ), names, blame=COMPARED,
     )  # fmt: skip
+
+
+def _share_of_error(model: ScannedModel, worst: TensorSurvey) -> list[Sentence]:
+    """The share of the error in INT8 that the wide columns make; empty for scans that did not look."""
+    if math.isnan(worst.wide_share):
+        return []
+    return [
+        Sentence(
+            "{columns} of {inputs} columns make {share} of the error in INT8.",
+            columns=len(worst.wide_columns), inputs=line_length(tuple(model.rows[worst.name]["shape"])),
+            share=percent(worst.wide_share),
+        )
+    ]  # fmt: skip
 
 
 def wide_keys(model: ScannedModel) -> Answer:
@@ -200,7 +162,7 @@ def wide_keys(model: ScannedModel) -> Answer:
             ratios[name] = (key.amax / key.rms) / (value.amax / value.rms)
     if not ratios:
         return None
-    names = sorted((name for name, ratio in ratios.items() if ratio > _WIDE), key=lambda name: -ratios[name])
+    names = sorted((name for name, ratio in ratios.items() if ratio > _WIDE_KEYS), key=lambda name: -ratios[name])
     if not names:
         name = max(ratios, key=ratios.__getitem__)
         return RuledOut(
@@ -219,10 +181,10 @@ def wide_keys(model: ScannedModel) -> Answer:
             name=visible_name(names[0]), crest=crest, ratio=ratios[names[0]],
         ),
     )  # fmt: skip
-    return _finding(
+    return model_finding(
         "wide-keys", "warning", Sentence(
             "Keys of {name}{names} are wider than values",
-            name=visible_name(names[0]), names=_others(names),
+            name=visible_name(names[0]), names=and_others(names),
         ), proof,
         L_(
             "Keep keys with a scale for each channel, in e4m3fn, or in 16 bits, and measure both apart: precgui "
@@ -267,10 +229,10 @@ def beyond_fp16(model: ScannedModel) -> Answer:
             )
         ),
     )  # fmt: skip
-    return _finding(
+    return model_finding(
         "beyond-fp16", "warning", Sentence(
             "FP16 makes weights of {name}{names} infinite",
-            name=visible_name(worst.name), names=_others(names),
+            name=visible_name(worst.name), names=and_others(names),
         ), proof,
         L_("Load the model in BF16 or FP32."), names, blame=BEYOND_RANGE, certainty="exact" if exact else "lower bound",
     )  # fmt: skip
@@ -300,10 +262,10 @@ def flushed(model: ScannedModel) -> Answer:
             name_count=len(names),
         ),
     )  # fmt: skip
-    return _finding(
+    return model_finding(
         "flushed-in-fp16", "warning", Sentence(
             "FP16 makes weights of {worst}{names} zero",
-            worst=visible_name(worst), names=_others(names),
+            worst=visible_name(worst), names=and_others(names),
         ), proof,
         L_("Load the model in BF16 or FP32, or in FP8 with scales."), sorted(names, key=lambda name: -shares[name]),
         blame=BEYOND_RANGE,
@@ -340,7 +302,7 @@ def duplicates(model: ScannedModel) -> Answer:
             extra=grouped(extra),
         ),
     )
-    return _finding(
+    return model_finding(
         "stored-twice", "info", Sentence(
             "{first} are one tensor stored {same_count} times",
             first=first, same_count=len(same[0]),
@@ -373,10 +335,10 @@ def wider_than_values(model: ScannedModel) -> Answer:
             half_count=len(half), wide_count=len(wide), saved=grouped(saved),
         ),
     )  # fmt: skip
-    return _finding(
+    return model_finding(
         "wider-than-values", "info", Sentence(
             "FP32 holds BF16 numbers in {name}{names}",
-            name=visible_name(names[0]), names=_others(names),
+            name=visible_name(names[0]), names=and_others(names),
         ), proof,
         L_("Save them in BF16: nothing is lost."), names,
     )  # fmt: skip
@@ -410,11 +372,11 @@ def odd_groups(model: ScannedModel) -> Answer:
             misfits=", ".join(misfits),
         ),
     )  # fmt: skip
-    return _finding(
+    return model_finding(
         "odd-groups", "info",
         Sentence(
             "Groups of {misfits} do not divide rows of {name}{names}",
-            misfits=", ".join(misfits), name=visible_name(names[0]), names=_others(names),
+            misfits=", ".join(misfits), name=visible_name(names[0]), names=and_others(names),
         ), proof,
         L_("Choose a group that divides the inputs, or leave these layers as they are."), names,
     )  # fmt: skip
@@ -442,7 +404,7 @@ def uncalibrated_scales(model: ScannedModel) -> Answer:
             name_count=len(names),
         ),
     )
-    return _finding(
+    return model_finding(
         "uncalibrated-scales", "warning", L_("The scales of keys and values were never calibrated"), proof,
         L_(
             "Calibrate them on data of yours with the library that wrote the file, or leave the cache in 16 bits."
@@ -468,10 +430,10 @@ def missing_scales(model: ScannedModel) -> Answer:
             lost_count=len(lost), packed_count=len(packed), lost=visible_name(lost[0]),
         ),
     )  # fmt: skip
-    return _finding(
+    return model_finding(
         "missing-scales", "error", Sentence(
             "Scales of {lost}{lost2} are missing",
-            lost=visible_name(lost[0]), lost2=_others(lost),
+            lost=visible_name(lost[0]), lost2=and_others(lost),
         ), proof,
         L_("Download all files of the model, or quantise it again."), lost,
     )  # fmt: skip
@@ -511,7 +473,7 @@ def unequal_parts(model: ScannedModel) -> Answer:
             listed=listed, unequal_count=len(unequal), groups=groups,
         ),
     )  # fmt: skip
-    return _finding(
+    return model_finding(
         "unequal-parts", "warning", Sentence(
             "{family} and its siblings have unequal formats",
             family=visible_name(family[0]),

@@ -39,7 +39,7 @@ from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.phases import for_its_phase
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.errors import RunFileError
-from precgui.runs.models.model_file import holds_scan, read_model_file
+from precgui.runs.models.model_file import holds_scan, read_effects, read_model_file
 from precgui.runs.open import open_run_or_events
 from precgui.runs.run import Run
 from precgui.sentences import Sentence, message_of, together
@@ -193,12 +193,12 @@ def examine(run: Run) -> Diagnosis:
     """
     if holds_scan(run) and run.path is not None:
         try:
-            scan = read_model_file(run.path)
+            scan, effects = read_model_file(run.path), read_effects(run.path)
         except RunFileError as error:
             return Diagnosis((), (), (), 0, why_not=message_of(error))
         if scan is None:
             return Diagnosis((), (), (), 0, why_not=_no_scan(run.path))
-        return examine_scan(scan)
+        return examine_scan(scan, effects)
     m = Measurements(run)
     findings: list[Finding] = []
     ruled_out: list[RuledOut] = []

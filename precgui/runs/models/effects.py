@@ -66,8 +66,21 @@ class LayerRow:
 
 
 @dataclass(frozen=True)
+class PlanSpeed:
+    """Bytes of the layers of a plan, and in FP32; ratios: by inputs, seconds of products over those in FP32."""
+
+    nbytes: int
+    plain_bytes: int
+    layers: tuple[str, ...]
+    ratios: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
 class ModelEffects:
-    """All measurements of a model. `document` is the whole of it as `precgui quantize --json` prints it."""
+    """All measurements of a model. `document` is the whole of it as `precgui quantize --json` prints it.
+
+    inputs: how many inputs of the calibration data reached each layer, where that is known.
+    """
 
     document: Mapping[str, Any]
     whole: tuple[WholeRow, ...]
@@ -77,6 +90,8 @@ class ModelEffects:
     truth: str
     agreement: Mapping[str, float] = field(default_factory=dict)
     ceiling: float | None = None
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    speed: PlanSpeed | None = None
 
     def of_layer(self, name: str) -> list[LayerRow]:
         """The rows of a tensor: of a layer, or of its `weight`."""
@@ -100,7 +115,16 @@ def effects_of(document: Mapping[str, Any]) -> ModelEffects:
     return ModelEffects(
         document, whole, layers, float(document["baseline"]["loss"]), int(document["samples"]), str(document["truth"]),
         {str(name): float(value) for name, value in agreement.items() if value is not None}, _of(document, "ceiling"),
+        {str(name): int(count) for name, count in dict(document.get("calibration") or {}).items() if count is not None},
+        _speed_of(document.get("speed"), document.get("plan")),
     )  # fmt: skip
+
+
+def _speed_of(found: Any, plan: Any) -> PlanSpeed | None:
+    if not found:
+        return None
+    ratios = tuple((int(row["inputs"]), float(row["times_as_long"])) for row in found["products"])
+    return PlanSpeed(int(found["bytes"]), int(found["fp32_bytes"]), tuple(map(str, plan or ())), ratios)
 
 
 def _rows(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:

@@ -42,7 +42,7 @@ KIND = "model"
 _CHUNK = 8192  # numbers
 _ROW = 4096  # numbers of a row of what has one axis
 _WIDEST = 8
-_NUMBERS = ("amax", "amin_nonzero", "mean", "rms", "kurtosis", "usual_column")
+_NUMBERS = ("amax", "amin_nonzero", "mean", "rms", "kurtosis", "usual_column", "wide_share")
 _COUNTS = ("size", "zeros", "nan", "pos_inf", "neg_inf")
 
 
@@ -270,7 +270,7 @@ def _read(file: h5py.File) -> ModelScan:
 def _survey(
     fact: dict[str, Any], figures: NDArray[Any], codes: NDArray[Any], counts: NDArray[Any], columns: NDArray[Any]
 ) -> TensorSurvey:
-    numbers: dict[str, Any] = {name: math.nan if fact[name] is None else float(fact[name]) for name in _NUMBERS}
+    numbers: dict[str, Any] = {name: math.nan if fact.get(name) is None else float(fact[name]) for name in _NUMBERS}
     whole: dict[str, Any] = {name: int(fact[name]) for name in _COUNTS}
     pairs = tuple((int(place), float(peak)) for place, peak in columns.reshape(-1, 2) if math.isfinite(place))
     if fact["code"] not in ("bf16", "fp16"):

@@ -114,6 +114,15 @@ def test_that_a_planted_fault_is_found_with_its_numbers(rule: str, tmp_path: Pat
     if rule == "outlier-columns":
         assert set(str(proof.values["columns"]).split(", ")) == {"3", "7"}
         assert proof.values["int8_db"] < proof.values["e4m3fn_db"]  # type: ignore[operator]
+        rows = planted(rule)["layers.0.o_proj.weight"][1].astype(np.float64)
+
+        def error(part: Any) -> float:
+            scale = np.abs(part).max(1, keepdims=True) / 127
+            return float(np.square(part - np.rint(part / scale) * scale).sum())
+
+        share = 1 - error(np.delete(rows, [3, 7], 1)) / error(rows)
+        assert proof.values["share"] == pytest.approx(share, abs=1e-3) and share > 0.99
+        assert "2 of 256 columns make 100 %" in proof.text or "2 of 256 columns make 99" in proof.text
 
 
 def test_that_every_rule_is_planted_here_and_described_for_users() -> None:
