@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QColor, QIcon, QResizeEvent
+from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QColor, QIcon, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
 from precgui.gui.kit.plain_text import plain_tip
@@ -17,7 +17,8 @@ SEVERITY = {
     "missed": "error", "undecided": "warning", "does not hold here": "error", "not decided here": "warning",
 }  # fmt: skip
 LEAST_LAST_PX = 160
-MEASURED_ROWS = 32  # for the widths of columns
+ICON_PX = 24  # of a cell, with its space, to find the widest one
+MEASURED_ROWS = 64  # for the widths of columns
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 _NO_INDEX = QModelIndex()
@@ -125,7 +126,11 @@ def verdict_cell(text: str, word: str) -> Cell:
 
 
 class TextTable(QTableView):
-    """Every cell can be read whole in its tool tip."""
+    """Every cell can be read whole in its tool tip.
+
+    Columns are as wide as their widest text among the first rows. They are measured when their texts, the font or the
+    style change; Qt's own way asks for each cell at each change of the layout, in a large table half a second at once.
+    """
 
     def __init__(self, titles: Sequence[str | Cell], about: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -141,12 +146,12 @@ class TextTable(QTableView):
         self.verticalHeader().hide()
         self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 14)
         across = self.horizontalHeader()
-        across.setResizeContentsPrecision(MEASURED_ROWS)
         across.setStretchLastSection(True)
         across.setHighlightSections(False)
         across.setDefaultAlignment(LEFT)
-        across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        across.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self._dispensable: Sequence[int] = ()
+        self._widths: list[int] = []  # that the columns need; empty until they are measured
 
     def give_up(self, columns: Sequence[int]) -> None:
         """Hide these columns, the first one first, while the table is too narrow for all.
@@ -159,17 +164,37 @@ class TextTable(QTableView):
         super().resizeEvent(event)
         self._fit_columns()
 
-    def _fit_columns(self) -> None:
-        if not self._dispensable:
-            return
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._measure()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and self.isVisible():
+            self._measure()
+
+    def _measure(self) -> None:
+        """Ask for the widths of the columns, and give them these."""
         across = self.horizontalHeader()
-        needed = {
-            column: max(self.sizeHintForColumn(column), across.sectionSizeHint(column))
-            for column in range(self.cells.columnCount())
-        }
-        last = self.cells.columnCount() - 1
-        needed[last] = min(needed[last], LEAST_LAST_PX)  # it is cut with an ellipsis before it goes
-        left = self.viewport().width() - sum(needed.values())
+        self._widths = [max(self._text_px(each), across.sectionSizeHint(each)) for each in range(across.count())]
+        for column, width in enumerate(self._widths):
+            across.resizeSection(column, width)
+        self._fit_columns()
+
+    def _text_px(self, column: int) -> int:
+        """The width of the widest cell of a column, of which Qt measures that cell alone."""
+        advance = self.fontMetrics().horizontalAdvance
+        rows = [row[column] for row in self.cells.rows[:MEASURED_ROWS] if column < len(row)]
+        widths = [max(map(advance, each.text.split("\n"))) + (ICON_PX if each.icon else 0) for each in rows]
+        widest = widths.index(max(widths)) if widths else -1
+        return self.sizeHintForIndex(self.cells.index(widest, column)).width() if widest >= 0 else 0
+
+    def _fit_columns(self) -> None:
+        if not (self._dispensable and self._widths):
+            return
+        needed = list(self._widths)
+        needed[-1] = min(needed[-1], LEAST_LAST_PX)  # it is cut with an ellipsis before it goes
+        left = self.viewport().width() - sum(needed)
         for column in self._dispensable:
             self.setColumnHidden(column, left < 0)
             left += needed[column] if left < 0 else 0
@@ -177,16 +202,14 @@ class TextTable(QTableView):
     def set_columns(self, titles: Sequence[str | Cell]) -> None:
         """Name the columns."""
         self.cells.set_titles(titles)
+        self._measure()
 
     def fill(self, rows: Sequence[Sequence[str | Cell]], column: int = -1, words: Sequence[str] = ()) -> None:
         """Show these rows; the cells of `column` take the colour of their word, one for each row."""
         if column >= 0:
             rows = [_with_verdict(row, column, word) for row, word in zip(rows, words, strict=True)]
-        across = self.horizontalHeader()
-        across.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)  # else every cell measures its column anew
         self.cells.show_rows(self._with_row_tips(rows) if self._dispensable else rows)
-        across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
-        self._fit_columns()
+        self._measure()
 
     def _with_row_tips(self, rows: Sequence[Sequence[str | Cell]]) -> list[Sequence[str | Cell]]:
         """The rows with their whole text in the tool tip of the first cell."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from PySide6.QtCore import QModelIndex, Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QHeaderView
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.kit.table import RIGHT, Cell, TextTable
+from precgui.gui.kit.table import MEASURED_ROWS, RIGHT, Cell, CellModel, TextTable
 from precgui.gui.theme import themes
 
 
@@ -28,8 +28,39 @@ def test_that_only_changed_cells_are_announced_and_columns_fit_at_the_end(qtbot:
     longer = "a longer text than before" * 3
     table.fill([("machine", "1", ""), ("settings", longer, "")])
     assert changed == [(1, 1)] and titles == []
-    assert table.horizontalHeader().sectionResizeMode(0) == QHeaderView.ResizeMode.ResizeToContents
     qtbot.waitUntil(lambda: table.columnWidth(1) > table.fontMetrics().horizontalAdvance(longer))
+
+
+def test_that_columns_are_measured_when_the_texts_change_and_not_when_the_table_is_resized(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change of the layout, such as a banner that comes, asked a large table for every cell: 0.67 s at once."""
+    asked: list[int] = []
+    answer = CellModel.data
+
+    def data(self: CellModel, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        asked.append(role)
+        return answer(self, index, role)
+
+    monkeypatch.setattr(CellModel, "data", data)
+    table = TextTable([f"column {n}" for n in range(30)], "Many")
+    qtbot.addWidget(table)
+    texts = [[f"row {row} has {'wide ' * (row == 20)}{column}" for column in range(30)] for row in range(MEASURED_ROWS)]
+    table.resize(600, 200)
+    table.show()
+    table.fill(texts)
+    assert len(asked) < 30 * MEASURED_ROWS
+    for column in range(29):
+        assert table.columnWidth(column) >= table.fontMetrics().horizontalAdvance(texts[20][column])
+    asked.clear()
+    table.resize(700, 200)
+    table.doItemsLayout()
+    assert asked == []
+    narrow = table.columnWidth(0)
+    font = table.font()
+    font.setPointSizeF(2 * font.pointSizeF())
+    table.setFont(font)
+    assert table.columnWidth(0) > 1.5 * narrow
 
 
 def test_that_rows_and_columns_come_and_go_and_a_selected_row_stays(qtbot: QtBot) -> None:
