@@ -11,12 +11,11 @@ import json
 import math
 import numbers
 import re
-import string
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from precgui.sanitize import sanitize_tree
-from precgui.sentences import Sentence, message_of
+from precgui.sentences import Sentence, message_of, placeholders
 from precgui.words import is_known
 
 SENTENCES = "sentences"  # the entry of a JSON document that holds the keys of its sentences, by JSON Pointer (RFC 6901)
@@ -178,7 +177,7 @@ def _value(value: Any, depth: int, known: _Known, most: int) -> Any:
 
 def _placeholders(template: str) -> set[str]:
     """The names that a template fills in. Raises ValueError where one is no plain name."""
-    named = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+    named = {each.name for each in placeholders(template)}
     if not all(name.isidentifier() for name in named):
         raise ValueError("a placeholder that is no name")
     return named

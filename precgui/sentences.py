@@ -6,10 +6,11 @@ Rooms without Qt write these; `precgui/words.py` translates them where they are 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Literal
+from string import Formatter
+from typing import Any, Literal, NamedTuple
 
 Case = Literal["", "lower", "upper"]
 
@@ -46,6 +47,33 @@ NAMES_OF_USERS = frozenset(
         "tensors",
     )
 )
+
+
+class Placeholder(NamedTuple):
+    """`{name!conversion:spec}` of a template; what is not there is empty."""
+
+    name: str
+    conversion: str
+    spec: str
+
+    def filled(self, values: Mapping[str, Any]) -> str:
+        """The text that takes its place."""
+        conversion = f"!{self.conversion}" if self.conversion else ""
+        return f"{{{self.name}{conversion}:{self.spec}}}".format(**values)
+
+
+def pieces(template: str) -> Iterator[str | Placeholder]:
+    """The texts and the placeholders of a template, in their order. Raises ValueError where it is none."""
+    for literal, name, spec, conversion in Formatter().parse(template):
+        if literal:
+            yield literal
+        if name is not None:
+            yield Placeholder(name, conversion or "", spec or "")
+
+
+def placeholders(template: str) -> list[Placeholder]:
+    """The placeholders of a template, in their order. Raises ValueError where it is none."""
+    return [piece for piece in pieces(template) if isinstance(piece, Placeholder)]
 
 
 def L_(text: str) -> str:

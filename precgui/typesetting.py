@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from string import Formatter
 from typing import Any
+
+from precgui.sentences import Placeholder, pieces
 
 _HAN = "\u4e00-\u9fff"
 _MARKS = "，。；：、（）“”"
@@ -16,18 +17,19 @@ _BESIDE_LATIN = re.compile(f"[{_HAN}][A-Za-z0-9]|[A-Za-z0-9][{_HAN}]")
 
 def filled_chinese(template: str, values: Mapping[str, Any]) -> str:
     """`template.format(**values)`; spaces change only where a value meets the text of the template."""
-    pieces = list(_pieces(template, values))
-    shown = pieces[0][0] if pieces else ""
-    for (_, was_value), (text, is_value) in pairwise(pieces):
+    parts = list(_parts(template, values))
+    shown = parts[0][0] if parts else ""
+    for (_, was_value), (text, is_value) in pairwise(parts):
         shown = _joined(shown, text, is_value) if was_value != is_value else shown + text
     return shown
 
 
-def _pieces(template: str, values: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+def _parts(template: str, values: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """The parts of the shown text that are not empty, and whether each is a value."""
-    for literal, name, spec, conversion in Formatter().parse(template):
-        value = "" if name is None else f"{{{name}{f'!{conversion}' if conversion else ''}:{spec or ''}}}"
-        yield from ((text, is_value) for text, is_value in ((literal, False), (value.format(**values), True)) if text)
+    for piece in pieces(template):
+        text, is_value = (piece.filled(values), True) if isinstance(piece, Placeholder) else (piece, False)
+        if text:
+            yield text, is_value
 
 
 def _joined(left: str, right: str, right_is_value: bool) -> str:

@@ -13,7 +13,6 @@ from contextlib import suppress
 from functools import cache, partial, reduce
 from gettext import NullTranslations
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 from precgui.catalogue import compile_catalogue, is_outdated, write_whole
@@ -21,7 +20,7 @@ from precgui.errors import SentenceError
 from precgui.paths import resources
 from precgui.pseudo import PseudoTranslations
 from precgui.sentences import L_ as L_
-from precgui.sentences import NAMES_OF_USERS, Wording, with_case
+from precgui.sentences import NAMES_OF_USERS, Wording, placeholders, with_case
 from precgui.sentences import Sentence as Sentence
 from precgui.sentences import counted as counted
 from precgui.sentences import filled as filled
@@ -128,7 +127,7 @@ def wording() -> Wording:
 @cache
 def _quoted(template: str) -> frozenset[str]:
     """The placeholders with `!r`, which show a text as it was typed."""
-    return frozenset(name for _, name, _, conversion in Formatter().parse(template) if name and conversion == "r")
+    return frozenset(each.name for each in placeholders(template) if each.name and each.conversion == "r")
 
 
 def _shown(value: Any, *, as_given: bool) -> Any:

@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sentence_keys": {"sanitize", "sentences", "words"},
     "sentences": set(),
     "sorted_translations": set(),
-    "typesetting": set(),
+    "typesetting": {"sentences"},
     "words": {"catalogue", "errors", "paths", "pseudo", "sentences", "sorted_translations", "typesetting"},
     "safe_open": {"paths", "sentences"},
     "examples": {"paths", "sentences"},

@@ -18,6 +18,7 @@ from precgui.runs.caveats import arithmetic_of
 from precgui.runs.diagnosis import Finding, blame_sentence, examine
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import FactGroup, RunFact
+from precgui.runs.html_page import HtmlPage
 from precgui.runs.models.model_facts import file_facts
 from precgui.runs.run import Run
 from precgui.runs.run_pictures import curve_picture, exponent_picture
@@ -58,21 +59,11 @@ def write_page(run: Run, path: Path, wording: Wording = ENGLISH) -> list[Path]:
 
 def page(run: Run, wording: Wording = ENGLISH) -> str:
     """The HTML of a run. All text of the file is escaped and harmless; nothing is loaded from anywhere."""
-    return sanitize(_Page(wording).of(run))
+    return sanitize(_RunPage(wording).of(run))
 
 
-class _Page:
-    """A page in one language."""
-
-    def __init__(self, wording: Wording) -> None:
-        self._wording = wording
-
-    def _text(self, text: str) -> str:
-        """A text in the language of the page, escaped."""
-        return escape(self._wording.shown(text))
-
-    def _head(self, title: str) -> str:
-        return f"<h2>{self._text(title)}</h2>"
+class _RunPage(HtmlPage):
+    """The page of a run in one language."""
 
     def of(self, run: Run) -> str:
         title = escape(title_for_reader(run.title, run.path, self._wording.shown))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from precgui.runs.figures import FIGURES
+from precgui.runs.html_page import HtmlPage
 from precgui.runs.line_styles import HUES
 from precgui.runs.report.content import CLAIM_COLUMNS, MEMBER_COLUMNS, VERDICT_COLUMNS, ReportContent
 from precgui.runs.report.energy_table import EnergyTable
@@ -59,25 +60,18 @@ _WORDS = {
 
 def html_report(content: ReportContent, wording: Wording = ENGLISH) -> str:
     """The whole page; every text of a file is escaped."""
-    return _HtmlPage(wording).report(content)
+    return _StudyPage(wording).report(content)
 
 
 def sixteen_bits_report(content: ReportContent, wording: Wording = ENGLISH) -> str:
     """The page "FP16 or BF16 here" alone. Raises ValueError for a study without both."""
     if content.sixteen_bits is None:
         raise ValueError(NOT_BOTH)
-    return _HtmlPage(wording).sixteen_bits_page(content, content.sixteen_bits)
+    return _StudyPage(wording).sixteen_bits_page(content, content.sixteen_bits)
 
 
-class _HtmlPage:
-    """A page in one language."""
-
-    def __init__(self, wording: Wording) -> None:
-        self._wording = wording
-
-    def _text(self, text: str) -> str:
-        """A text in the language of the page, escaped."""
-        return escape(self._wording.shown(text))
+class _StudyPage(HtmlPage):
+    """The page of a study in one language."""
 
     def report(self, content: ReportContent) -> str:
         """The whole report."""
@@ -124,9 +118,6 @@ class _HtmlPage:
             self._head(L_("To repeat it")), f"<p><code>{escape(content.command)}</code></p>",
         )  # fmt: skip
         return self._page(Sentence("FP16 or BF16: {study}", study=content.title), "".join(body))
-
-    def _head(self, title: str) -> str:
-        return f"<h2>{self._text(title)}</h2>"
 
     def _matrix(self, matrix: SettingsMatrix | None) -> list[str]:
         if matrix is None:
