@@ -14,6 +14,7 @@ from torch import Tensor
 
 from precgui.engine.errors import EngineError
 from precgui.errors import first_line
+from precgui.hardware.free_memory import free_memory_bytes
 from precgui.sentences import L_, Sentence
 
 
@@ -123,6 +124,14 @@ def has_fp64(device: torch.device) -> bool:
     if device.type == "xpu":
         return bool(torch.xpu.get_device_properties(device).has_fp64)
     return device.type != "mps"
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that tensors on a device may still take; of a GPU with those that torch holds for tensors to come."""
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + held
+    return free_memory_bytes()
 
 
 def in_fp64(tensor: Tensor) -> Tensor:

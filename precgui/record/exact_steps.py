@@ -6,22 +6,24 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor
 
+from precgui.engine.device import free_bytes
 from precgui.engine.shadow.loop_step import examined
-from precgui.engine.shadow.loop_tape import LoopTape
+from precgui.engine.shadow.loop_tape import LoopTape, Room
 from precgui.engine.telemetry.backends import fetched
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Weight
 from precgui.record.distributed import world
 from precgui.sentences import L_, Sentence
 
-_STEPS = frozenset({1, 2, 8, 32, 128, 512})
+_STEPS = frozenset({1, *(2 * 4**power for power in range(12))})  # 1, 2, 8, 32 ...
 _MOST_ROWS, _AFTER_ALARMS = 8, 3
 FIRST_S, _SHARE = 4.0, 0.02  # of the time of the run that this may take: so many seconds, and this share of it
-_MOST_BYTES, _SHARE_OF_FREE = 1 << 30, 0.125
+_SHARE_OF_FREE, _OF_REPLAY = 0.125, 0.5  # of the memory that is free: for values that the step keeps, for the replay
+_OF_THE_LAST = 0.5  # of the time of the step before: a first one makes ready what later ones have
+_LEFT_FREE = 0.25  # of the memory that is free as the step begins: below it the values are let go of
 _NO_FP64 = ("mps", "xpu")
 
 
@@ -31,7 +33,9 @@ class ExactSteps:
     def __init__(self) -> None:
         self._begun_s = time.perf_counter()
         self._spent_s = 0.0
+        self._needed_s = 0.0  # by the next step, as far as is known
         self._rows: list[dict[str, Any]] = []
+        self._left_out: list[dict[str, Any]] = []
         self._alarms = _AFTER_ALARMS
         self._step = 0
         self.tape: LoopTape | None = None
@@ -43,21 +47,46 @@ class ExactSteps:
         self.close()
         if len(self._rows) >= _MOST_ROWS or not (alarm or step in _STEPS) or not weights:
             return
-        if self._left_s() <= 0 or (alarm and not self._alarms) or not _are_finite(weights):
+        if alarm and not self._alarms:
             return
         self._alarms -= alarm
         device = weights[0].own.device
-        if device.type in _NO_FP64:
-            self._rows.append({"step": step, "unavailable": Sentence("{device} has no FP64", device=device.type)})
-            return
-        if world() > 1:
-            self._rows.append({"step": step, "unavailable": L_("the step runs in more than one process")})
+        if (why := self._why_not(weights, device)) is not None:
+            self._leave_out(step, why)
             return
         self._step = step
         named = [(each.name, each.own) for each in weights]
         with unseen():
-            most_bytes = int(_SHARE_OF_FREE * min(_free_bytes(device), 8 * _MOST_BYTES))
-            self.tape = LoopTape(named, module, most_bytes, self._left_s())
+            free = free_bytes(device)
+            room = Room(int(_SHARE_OF_FREE * free), int(_LEFT_FREE * free), lambda: free_bytes(device))
+            self.tape = LoopTape(named, module, room, self._left_s())
+
+    def _why_not(self, weights: Sequence[Weight], device: torch.device) -> str | None:
+        """Why a step cannot be computed in FP64 beside itself, before it begins."""
+        if device.type in _NO_FP64:
+            return Sentence("{device} has no FP64", device=device.type)
+        if world() > 1:
+            return L_("the step runs in more than one process")
+        left, spent = self._left_s(), {"first": FIRST_S, "share": 100 * _SHARE}
+        if left <= 0:
+            return Sentence(
+                "the recorder has taken the {first:.3g} s and {share:.0f} % of the run that it may", **spent
+            )
+        if left <= self._needed_s:
+            return Sentence(
+                "its replay in FP64 would take about {needed:.2g} s, and of the {first:.3g} s and {share:.0f} % of the "
+                "run that the recorder may take {left:.2g} s are left",
+                needed=self._needed_s, left=left, **spent,
+            )  # fmt: skip
+        if not _are_finite(weights):
+            return L_("weights are not finite, or cannot be read, before the step")
+        return None
+
+    def _leave_out(self, step: int, why: str) -> None:
+        """Say why a step was not computed again; of many such steps the first and the last ones."""
+        if len(self._left_out) >= _MOST_ROWS:
+            self._left_out.pop()
+        self._left_out.append({"step": step, "unavailable": why})
 
     def _left_s(self) -> float:
         return FIRST_S + _SHARE * (time.perf_counter() - self._begun_s) - self._spent_s
@@ -70,11 +99,16 @@ class ExactSteps:
         begun = time.perf_counter() - tape.spent_s
         with unseen(), torch.random.fork_rng(_cuda_devices(tape)):
             tape.end()
-            row = examined(tape, self._left_s() - tape.spent_s)
+            device = min(tape.devices(), key=str, default=torch.device("cpu"))
+            row = examined(tape, self._left_s() - tape.spent_s, int(_OF_REPLAY * free_bytes(device)))
             tape.close()
         took = time.perf_counter() - begun
         self._spent_s += took
-        self._rows.append({"step": self._step, **row, "seconds": took})
+        self._needed_s = max(_OF_THE_LAST * took, float(row.pop("needed_s", 0.0)))
+        if "unavailable" in row:
+            self._leave_out(self._step, row["unavailable"])
+        else:
+            self._rows.append({"step": self._step, **row, "seconds": took})
 
     def close(self) -> None:
         """Let go of a step that is not over."""
@@ -89,7 +123,7 @@ class ExactSteps:
 
     def facts(self) -> list[dict[str, Any]]:
         """A row for each step that was to be replayed, see `exact_steps` in docs/run-file.md."""
-        return self._rows
+        return sorted([*self._rows, *self._left_out], key=lambda row: int(row["step"]))
 
 
 def _are_finite(weights: Sequence[Weight]) -> bool:
@@ -110,9 +144,3 @@ def _has_memory(weight: Tensor) -> bool:
 def _cuda_devices(tape: LoopTape) -> list[torch.device]:
     """Whose random numbers the loop goes on with, besides those of the CPU."""
     return [device for device in tape.devices() if device.type == "cuda"]
-
-
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)

@@ -47,7 +47,8 @@ def test_that_memory_that_is_given_back_in_the_step_is_not_read(tmp_path: Path) 
     recorder.close()
     with precgui.open_run(tmp_path / "run.h5") as run:
         rows = run.environment.get("exact_steps", {}).get("all", [])
-    assert all("resizes" in row["unavailable"] for row in rows), rows
+    assert [row["step"] for row in rows] == [1, 2], rows
+    assert "resizes" in rows[0]["unavailable"] and "cannot be read" in rows[1]["unavailable"], rows
 
 
 @torch.library.custom_op("precgui_tests::noisy", mutates_args=())

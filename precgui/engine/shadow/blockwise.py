@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import psutil
 import torch
 from torch import Tensor
 
+from precgui.engine.device import free_bytes
 from precgui.engine.shadow.attribution import AdjointReplay, ShareCollector
 from precgui.engine.shadow.blocks import ProducerBlock, TapeBlock, blocks_of, producers_of
 from precgui.engine.shadow.replay import F64, Table, Visit, leaf_of, plainly, replay_exact, wide_outputs
@@ -55,10 +55,10 @@ class GraphMemory:
 
 def graph_memory(tape: Tape) -> GraphMemory:
     """The memory of the graph of a step on the device on which most of its values lie."""
-    return GraphMemory(_GRAPH * _created_bytes(tape), _free_bytes(tape))
+    return GraphMemory(_GRAPH * created_bytes(tape), _free_bytes(tape))
 
 
-def _created_bytes(tape: Tape) -> int:
+def created_bytes(tape: Tape) -> int:
     """The size of the FP64 values that all operations make."""
     created = {id for o in tape.operations if not o.is_view for id in o.outputs if id is not None and id in tape.values}
     return sum(8 * tape.values[id].numel() for id in created if tape.values[id].is_floating_point())
@@ -68,9 +68,7 @@ def _free_bytes(tape: Tape) -> int:
     """The free memory of the device on which most of the step's values lie."""
     devices = Counter(value.device for value in tape.values.values())
     device = devices.most_common(1)[0][0] if devices else torch.device("cpu")
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
+    return free_bytes(device)
 
 
 class WideReplay:
@@ -264,4 +262,4 @@ def _may_differ(value: Tensor | None) -> bool:
     return is_float(value)
 
 
-__all__ = ["BlockBalance", "Blocks", "WideReplay", "graph_memory"]
+__all__ = ["BlockBalance", "Blocks", "WideReplay", "created_bytes", "graph_memory"]

@@ -6,7 +6,7 @@ import math
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,34 +14,41 @@ from torch import Tensor
 
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.attribution import distance, norm
+from precgui.engine.shadow.blockwise import created_bytes
 from precgui.engine.shadow.error_kinds import cancelled, named_operations
 from precgui.engine.shadow.loop_tape import LoopTape, Stage, Used
 from precgui.engine.shadow.low_pass import fill_in_decisions, fill_in_measures
 from precgui.engine.shadow.record import RecordedStep
 from precgui.engine.shadow.replay import F64, replay_exact
+from precgui.engine.shadow.replay_memory import replay_bytes
 from precgui.engine.shadow.semantics import is_float, widened
 from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.stored_update import StoredUpdate
 from precgui.engine.shadow.structure import reads_ahead, softmax_over_batch
-from precgui.engine.shadow.tape import NO_LINE, Tape
+from precgui.engine.shadow.tape import NO_LINE, Tape, TapeOp
 from precgui.errors import first_line
 from precgui.sentences import L_, Sentence
 
 _FAR = 0.05  # relative error of all gradients together, or of a loss, from which on its cause is searched
 _MOST_NAMES = 4
 _TIMES = 25  # the search for a cause takes up to so many times as long as one replay
+_EARLY, _EARLY_S, _FAR_TOO_LONG = 0.1, 0.3, 2.0  # part of a replay, seconds, and times the limit: it is ended then
+_MOVES = 24  # bytes for each element of a weight whose update is compared
 
 
-def examined(loop: LoopTape, most_s: float) -> dict[str, Any]:
-    """A row of the fact `exact_steps`, see docs/run-file.md, without its step."""
-    begun = time.perf_counter()
+def examined(loop: LoopTape, most_s: float, most_bytes: int) -> dict[str, Any]:
+    """A row of the fact `exact_steps`, see docs/run-file.md, without its step.
+
+    The replay may take `most_s` and `most_bytes`; where it would take longer, `needed_s` says about how long.
+    """
     if loop.why_not:
         return {"unavailable": loop.why_not}
+    clock = _Clock(most_s)
     try:
-        return _Examination(loop, begun + most_s).row()
+        return _Examination(loop, clock, most_bytes).row()
     except EngineError as error:
         _forget_frames(error)
-        return {"unavailable": str(error)}
+        return {"unavailable": str(error), "needed_s": clock.needed_s}
     except Exception as error:  # noqa: BLE001 - whatever torch raises for FP64 of an odd operation: no row, but a run
         _forget_frames(error)
         return {"unavailable": Sentence("its replay in FP64 fails: {error}", error=first_line(error, 160))}
@@ -54,21 +61,41 @@ def _forget_frames(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-@dataclass(frozen=True)
 class _Clock:
-    """Ends a replay that takes too long."""
+    """Ends a replay that takes too long, early where it is far from its end."""
 
-    ends: float
+    def __init__(self, most_s: float) -> None:
+        self._begun, self._most_s = time.perf_counter(), most_s
+        self._replay, self._count = self._begun, 1
+        self.needed_s = 0.0  # by a replay that was ended, as far as is known
 
-    def __call__(self, *_: Any) -> None:
-        if time.perf_counter() > self.ends:
-            raise EngineError(L_("its replay in FP64 takes longer than the recorder may"))
+    def begin(self, operations: int) -> _Clock:
+        """A replay of so many operations begins."""
+        self._replay, self._count = time.perf_counter(), operations
+        return self
+
+    @property
+    def left_s(self) -> float:
+        return self._begun + self._most_s - time.perf_counter()
+
+    def __call__(self, operation: TapeOp, *_: Any) -> None:
+        took, done = time.perf_counter() - self._replay, (operation.index + 1) / max(self._count, 1)
+        expected = took / done
+        is_hopeless = done > _EARLY and took > _EARLY_S and expected > _FAR_TOO_LONG * self._most_s
+        if is_hopeless or self.left_s < 0:
+            self.needed_s = expected
+            raise EngineError(
+                Sentence(
+                    "its replay in FP64 takes about {needed:.2g} s, longer than the recorder may ({most:.2g} s)",
+                    needed=expected,
+                    most=self._most_s,
+                )
+            )
 
 
 class _Examination:
-    def __init__(self, loop: LoopTape, ends: float) -> None:
-        self._loop, self._ends = loop, ends
-        self._clock = _Clock(ends)
+    def __init__(self, loop: LoopTape, clock: _Clock, most_bytes: int) -> None:
+        self._loop, self._clock, self._most_bytes = loop, clock, most_bytes
 
     def row(self) -> dict[str, Any]:
         loop = self._loop
@@ -79,7 +106,8 @@ class _Examination:
         before = replace(loop.tape, operations=loop.tape.operations[: max((s.begin for s in loop.stages), default=0)])
         if used and loop.roots:
             fill_in_decisions(before)
-            if (ahead := reads_ahead(before, self._clock)) is not None:
+            self._fits(replay_bytes(before, [*(each.id for each in used), self._loop.roots[-1]]))
+            if (ahead := reads_ahead(before, self._clock.begin(len(before.operations)))) is not None:
                 row["reads_ahead"] = ahead
             row |= self._gradients(before, used)
         for stage in loop.stages:
@@ -95,7 +123,7 @@ class _Examination:
             raise EngineError(
                 Sentence("its last backward pass begins with {count} numbers, not with one loss", count=first.numel())
             )
-        table = replay_exact(tape, [*ids, loss], visit=self._clock)
+        table = replay_exact(tape, [*ids, loss], visit=self._clock.begin(len(tape.operations)))
         replay_s = time.perf_counter() - begun
         low = math.nan if first is None else float(first)
         exact = [table[id] for id in ids]
@@ -112,8 +140,10 @@ class _Examination:
         gap = abs(low - float(table[loss]))
         is_far = not is_finite or not error <= _FAR or not gap <= _FAR * abs(float(table[loss]))
         if is_far:
-            if time.perf_counter() + _TIMES * replay_s > self._ends:
+            if _TIMES * replay_s > self._clock.left_s:
                 return row | {"cause_unavailable": L_("the search for it would take longer than the recorder may")}
+            if (why := self._without_room(created_bytes(tape))) is not None:
+                return row | {"cause_unavailable": why}
             row |= _cause(tape, used, loss, low)
             if not is_finite:
                 row |= {"given": _given(tape), "narrow_inputs": _are_narrow(tape)}
@@ -122,7 +152,32 @@ class _Examination:
     def _update(self, stage: Stage) -> dict[str, Any]:
         if not stage.weights:
             return {}
-        return {"updates": StoredUpdate(self._loop.tape, stage, self._clock).row()}
+        if self._clock.left_s <= 0:
+            return {
+                "updates_unavailable": L_("the comparison of the gradients took all the time that the recorder may")
+            }
+        update = StoredUpdate(self._loop.tape, stage, self._clock.begin(stage.end - stage.begin))
+        moved = sum(weight.numel() for weight in update.weights)
+        if (why := self._without_room(update.replay_bytes() + _MOVES * moved)) is not None:
+            return {"updates_unavailable": why}
+        try:
+            return {"updates": update.row()}
+        except EngineError as error:  # the comparison of the gradients stays
+            _forget_frames(error)
+            return {"updates_unavailable": str(error)}
+
+    def _fits(self, needed: int) -> None:
+        """Raises EngineError where a replay would take more memory than it may."""
+        if (why := self._without_room(needed)) is not None:
+            raise EngineError(why)
+
+    def _without_room(self, needed: int) -> str | None:
+        if needed <= self._most_bytes:
+            return None
+        return Sentence(
+            "its replay in FP64 takes up to {needed} MiB, and half of the free memory is {most} MiB",
+            needed=needed >> 20, most=self._most_bytes >> 20,
+        )  # fmt: skip
 
 
 def _given(tape: Tape) -> list[dict[str, Any]]:

@@ -20,8 +20,19 @@ from precgui.errors import first_line
 from precgui.sentences import L_, Sentence
 
 _MOST_OPERATIONS = 20_000
+_ASK_EVERY = 1 << 25  # bytes that are held more, before it is asked again what is free
 _WITHOUT_NUMBERS = frozenset({"profiler", "_c10d_functional", "c10d"})
 _KNOWN = frozenset({"aten", "prims", "prim", "precgui"})
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory that the values of a step may take: they may hold `most_bytes` longer than they would, as long as `free`
+    tells of `left_bytes` that nobody has."""
+
+    most_bytes: int
+    left_bytes: int
+    free: Callable[[], int]
 
 
 @dataclass(frozen=True)
@@ -47,17 +58,17 @@ class LoopTape:
     """Told of each operation of a step by a mode; to be thrown away where `why_not` is not empty."""
 
     def __init__(
-        self, named: Iterable[tuple[str, Tensor]], module: Callable[[], str | None], most_bytes: int, most_s: float
+        self, named: Iterable[tuple[str, Tensor]], module: Callable[[], str | None], room: Room, most_s: float
     ) -> None:
         """`named` are the weights that the step may change; `module` returns the one whose forward pass is running.
 
-        The step may hold `most_bytes` longer than it would, and take `most_s` longer.
+        The step may take `most_s` longer than it would.
         """
         self.tape = Tape()
         self._writer = TapeWriter(self.tape, lends=True)
         self._writer.origins.module = module
         self._named = list(named)
-        self._most_bytes, self._kept_bytes = most_bytes, 0
+        self._room, self._kept_bytes, self._asked_bytes = room, 0, 0
         self._most_s, self.spent_s = most_s, 0.0
         self.why_not = ""
         self._is_closed = False
@@ -108,10 +119,24 @@ class LoopTape:
         self._follow_backward(operation)
         if len(self.tape.operations) > _MOST_OPERATIONS:
             self.give_up(Sentence("the step has more than {most} operations", most=_MOST_OPERATIONS))
-        elif self._writer.identity.held_bytes + self._kept_bytes > self._most_bytes:
-            self.give_up(Sentence("the values of the step take more than {mib} MiB", mib=self._most_bytes >> 20))
+        elif (why := self._without_room()) is not None:
+            self.give_up(why)
         elif self.spent_s > self._most_s:
             self.give_up(L_("to follow it takes longer than the recorder may"))
+
+    def _without_room(self) -> str | None:
+        """Why the values of the step may be held no longer, None as long as they may."""
+        held = self._writer.identity.held_bytes + self._kept_bytes
+        if held > self._room.most_bytes:
+            return Sentence("the values of the step take more than {mib} MiB", mib=self._room.most_bytes >> 20)
+        if held - self._asked_bytes < _ASK_EVERY:
+            return None
+        self._asked_bytes = held
+        if self._room.free() >= self._room.left_bytes:
+            return None
+        return Sentence(
+            "the values of the step would leave less than {mib} MiB of memory free", mib=self._room.left_bytes >> 20
+        )
 
     def _follow_backward(self, operation: TapeOp) -> None:
         """Note the loss of each backward pass, which begins with ones of its shape, and where the pass ends."""
@@ -189,4 +214,4 @@ class LoopTape:
             self.give_up(first_line(error, 160))
 
 
-__all__ = ["LoopTape", "Stage", "Used"]
+__all__ = ["LoopTape", "Room", "Stage", "Used"]

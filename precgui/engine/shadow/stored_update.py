@@ -18,6 +18,7 @@ from precgui.engine.shadow.low_pass import fill_in_decisions, fill_in_measures
 from precgui.engine.shadow.nonfinite import first_origin
 from precgui.engine.shadow.record import RecordedStep
 from precgui.engine.shadow.replay import F64, Counterfactual, Table, Visit, replay_exact
+from precgui.engine.shadow.replay_memory import replay_bytes
 from precgui.engine.shadow.semantics import is_float, widened
 from precgui.engine.shadow.tape import SourceLine, Tape, TapeOp
 
@@ -32,6 +33,15 @@ class StoredUpdate:
     def __init__(self, tape: Tape, stage: Stage, clock: Visit) -> None:
         self._tape, self._weights = part_of(tape, stage), stage.weights
         self._clock = clock
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The weights that the update changes, as they were before."""
+        return [self._tape.leaves[before] for _, before, _ in self._weights]
+
+    def replay_bytes(self) -> int:
+        """The most bytes that its replay in FP64 takes at one time."""
+        return replay_bytes(self._tape, [after for _, _, after in self._weights])
 
     def row(self) -> dict[str, Any]:
         """A row of `updates`, see `exact_steps` in docs/run-file.md."""
