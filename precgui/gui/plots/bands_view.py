@@ -19,7 +19,7 @@ from precgui.gui.theme import themes
 from precgui.runs.line_styles import LineStyle, line_styles
 from precgui.runs.report.content import ReportContent
 from precgui.runs.study.bands import BandAxis, BandLoss, LossBand, loss_bands
-from precgui.words import L_, _, paragraph, translated
+from precgui.words import L_, _, n_, paragraph, translated
 
 _LOSSES: dict[BandLoss, str] = {"training": L_("Training loss"), "validation": L_("Validation loss")}
 _AXES: dict[BandAxis, str] = {
@@ -86,7 +86,9 @@ class BandsPlot(SimplePlot):
             pen.setDashPattern(dash)
         mean = _curve(band.x, band.mean, pen)
         self.addItem(mean)
-        self.legend.addItem(mean, _("{group} ({count} seeds)").format(group=band.group, count=len(band.runs)))
+        seeds = len(band.runs)
+        name = n_("{group} ({count} seed)", "{group} ({count} seeds)", seeds)
+        self.legend.addItem(mean, name.format(group=band.group, count=seeds))
 
 
 def _curve(x: NDArray[np.float64], loss: NDArray[np.float64], pen: Any = None) -> Any:

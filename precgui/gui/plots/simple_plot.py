@@ -13,7 +13,7 @@ from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import Scale
 from precgui.gui.theme import themes
 
-_TOP_PX, _RIGHT_PX = 8, 24
+_TOP_PX, _RIGHT_PX, _BOTTOM_PX = 8, 24, 6  # the title of the lower axis reaches 5 px below it
 
 
 class SimplePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
@@ -29,7 +29,7 @@ class SimplePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.setMinimumHeight(160)
         self.plotItem.hideButtons()
-        self.plotItem.setContentsMargins(0, _TOP_PX, _RIGHT_PX, 0)
+        self.plotItem.setContentsMargins(0, _TOP_PX, _RIGHT_PX, _BOTTOM_PX)
         self.plotItem.vb.setDefaultPadding(padding)
         self.resizeEvent(QResizeEvent(self.size(), self.size()))  # before it is shown: texts need a plot with a size
         self._left.setStyle(autoExpandTextSpace=True)  # values close to each other have long texts

@@ -80,6 +80,9 @@ def test_that_curves_are_bands_over_steps_or_time(view: GroupsView) -> None:
     left, right = plot.plotItem.vb.viewRange()[0]
     steps = plot.bands[0].x
     assert steps[0] - left < 0.05 * (steps[-1] - steps[0]) and right - steps[-1] < 0.05 * (steps[-1] - steps[0])
+    title = plot.plotItem.getAxis("bottom").label
+    shown = plot.mapFromScene(title.mapRectToScene(title.boundingRect())).boundingRect()
+    assert plot.viewport().rect().contains(shown), "the title is not cut"
     view.curves.over.setCurrentIndex(view.curves.over.findData("cpu_s"))
     assert [band.group for band in plot.bands] == ["fp32", "bf16-amp"]
     assert "Not measurable here: int8-qat" in view.curves.note.text()
