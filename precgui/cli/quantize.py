@@ -306,7 +306,7 @@ def print_plan(document: Mapping[str, Any]) -> None:
         )
     for row in (document["speed"] or {"products": []})["products"]:
         say(
-            _("its products take {ratio:.3g} times as long here as in FP32, for {count} inputs").format(
+            _("its products take {ratio:.3g} times as long here as in FP32; inputs at once: {count}").format(
                 ratio=row["times_as_long"], count=row["inputs"]
             )
         )

@@ -27,7 +27,7 @@ _PASSING = frozenset((
 ))  # fmt: skip
 _PRODUCTS = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
 _MIXTURES = frozenset(("matmul", "__matmul__", "bmm"))  # of values, by the weights of attention
-_ATTENTION, _LINEAR = "scaled_dot_product_attention", "linear"
+_ATTENTION, _LINEAR, _PART = "scaled_dot_product_attention", "linear", "__getitem__"
 _SAME = 1e-3  # of the norm of the outputs
 
 
@@ -170,6 +170,8 @@ class _Trace(TorchFunctionMode):
         if not met or not any(True for _ in _tensors([result])):  # a shape, a type
             return result
         passed = self._passed(name, args, kwargs, met) if isinstance(result, Tensor) else None
+        if name == _PART and isinstance(result, Tensor) and result.shape[-1:] == args[0].shape[-1:]:  # all channels
+            passed = self._origin(args[0])
         for origin in met:
             if origin != passed or met.count(origin) > 1:
                 self.spoil(origin)

@@ -58,8 +58,8 @@ def smaller_not_faster(model: ScannedModel) -> Answer:
         return RuledOut(
             "smaller-not-faster",
             Sentence(
-                "because products of the plan take {one:.3g} times as long as in FP32 for {count} inputs, "
-                "{several:.3g} times for {many}",
+                "because products of the plan take {one:.3g} times as long as in FP32, and "
+                "{several:.3g} times; inputs at once: {count} and {many}",
                 one=one, count=count, several=several, many=many,
             ),
         )  # fmt: skip
@@ -67,8 +67,8 @@ def smaller_not_faster(model: ScannedModel) -> Answer:
         L_("bytes < bytes in FP32, and seconds >= seconds in FP32"),
         {"bytes": speed.nbytes, "fp32_bytes": speed.plain_bytes, "times_as_long": min(one, several)},
         Sentence(
-            "The layers take {size} bytes instead of {plain} in FP32, and their products {one:.3g} times as long for "
-            "{count} inputs, {several:.3g} times for {many}: codes become numbers before they are multiplied.",
+            "The layers take {size} bytes instead of {plain} in FP32, and their products {one:.3g} and {several:.3g} "
+            "times as long for {count} and {many} inputs at once: codes become numbers before each product.",
             size=grouped(speed.nbytes), plain=grouped(speed.plain_bytes), one=one, count=count, several=several,
             many=many,
         ),

@@ -108,6 +108,10 @@ class Other(nn.Module):
         y = self.norm(x)
         if self.kind == "residual":
             return self.b(functional.gelu(self.a(y))) + y[..., :20]
+        if self.kind == "part":
+            return self.b(functional.gelu(self.a(y[:, -1:])))
+        if self.kind == "half":
+            return self.b(functional.gelu(self.a(torch.cat([y[..., :32], y[..., 32:]], -1))))
         if self.kind == "twice":
             return self.b(functional.gelu(self.a(functional.gelu(self.a(y)))))
         if self.kind == "square":
@@ -128,11 +132,12 @@ class OneMore(nn.Module):
         return functional.rms_norm(x, (WIDTH,)) * (1 + self.weight)
 
 
-@pytest.mark.parametrize("kind", ["residual", "twice", "square", "tied", "one more"])
+@pytest.mark.parametrize("kind", ["residual", "half", "twice", "square", "tied", "one more"])
 def test_that_outputs_with_another_use_are_not_scaled(kind: str) -> None:
     torch.manual_seed(0)
     assert found(Other(kind), torch.randn(3, 5, WIDTH)) == {}
-    assert found(Other("plain"), torch.randn(3, 5, WIDTH)) == {"norm": ("a",)}  # nothing goes through GELU
+    for plain in ("plain", "part"):
+        assert found(Other(plain), torch.randn(3, 5, WIDTH)) == {"norm": ("a",)}  # nothing goes through GELU
 
 
 def test_that_shared_heads_relu_and_fused_layers_are_told_apart() -> None:
