@@ -15,6 +15,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from precgui.gui.shell.free_memory import return_free_memory
 from precgui.process.spawn import forget_safe_path
 from tests.warm_children import fork_from_a_warm_process
 
@@ -22,12 +23,14 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ["PRECGUI_LANGUAGE"] = "en"  # tests compare English texts, also where the user reads others
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of this process, of its workers and of all that tests start
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+os.environ.setdefault("MALLOC_ARENA_MAX", "1")  # else each thread of a test leaves a heap of 64 MB, of glibc
 if "ATEN_CPU_CAPABILITY" in os.environ:  # torch 2.15 would take code compiled for other vectors from its cache: garbage
     _USER = getpass.getuser()
     _CODE = Path(tempfile.gettempdir()) / f"torchinductor_{_USER}_{os.environ['ATEN_CPU_CAPABILITY']}"
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_CODE))
 
 WORKER_BYTES = 2 * 2**30  # of a test process with the process that it trains in
+MUCH_BYTES = 2**26
 
 # Files that take longest, so that no worker is left with one of them when the others have ended.
 LONGEST = (
@@ -95,6 +98,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the order within a file stays."""
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Behind the last test of a file, let what it has left go back to the system: a process runs hundreds of files."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        _return_memory()
+
+
+_returned_bytes = 0  # resident after memory was returned last
+
+
+def _return_memory() -> None:
+    """Where much has come since the last time: a search for garbage takes half a second where torch is loaded."""
+    global _returned_bytes
+    process = psutil.Process()
+    if process.memory_info().rss - _returned_bytes > MUCH_BYTES:
+        gc.collect()
+        return_free_memory()
+        _returned_bytes = process.memory_info().rss
 
 
 @pytest.fixture(autouse=True)
