@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 
+@cache
 def resources() -> Path:
     """The bundled data: beside the package in a checkout, inside it when installed."""
     inside = Path(__file__).parent / "resources"
@@ -20,7 +22,8 @@ def examples_dir() -> Path:
 
 def is_example(path: Path) -> bool:
     """Whether a path lies among the bundled examples."""
-    return examples_dir() in Path(os.path.abspath(path)).parents  # noqa: PTH100 - links are not followed
+    asked = os.path.normcase(os.path.abspath(path))  # noqa: PTH100 - links are not followed
+    return asked.startswith(os.path.join(os.path.normcase(examples_dir()), ""))  # noqa: PTH118 - of each row of Runs
 
 
 def docs() -> Path | None:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QColor, QIcon, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QColor, QIcon, QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QTableView, QWidget
 
+from precgui.gui.kit.column_widths import ColumnWidths
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import severity_colour, themes
 
@@ -126,11 +127,7 @@ def verdict_cell(text: str, word: str) -> Cell:
 
 
 class TextTable(QTableView):
-    """Every cell can be read whole in its tool tip.
-
-    Columns are as wide as their widest text among the first rows. They are measured when their texts, the font or the
-    style change; Qt's own way asks for each cell at each change of the layout, in a large table half a second at once.
-    """
+    """Every cell can be read whole in its tool tip. Columns are as wide as their widest text among the first rows."""
 
     def __init__(self, titles: Sequence[str | Cell], about: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -149,9 +146,9 @@ class TextTable(QTableView):
         across.setStretchLastSection(True)
         across.setHighlightSections(False)
         across.setDefaultAlignment(LEFT)
-        across.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self._dispensable: Sequence[int] = ()
-        self._widths: list[int] = []  # that the columns need; empty until they are measured
+        self._columns = ColumnWidths(self, self._text_px)
+        self._columns.fitted.connect(self._fit_columns)
 
     def give_up(self, columns: Sequence[int]) -> None:
         """Hide these columns, the first one first, while the table is too narrow for all.
@@ -164,23 +161,6 @@ class TextTable(QTableView):
         super().resizeEvent(event)
         self._fit_columns()
 
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._measure()
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and self.isVisible():
-            self._measure()
-
-    def _measure(self) -> None:
-        """Ask for the widths of the columns, and give them these."""
-        across = self.horizontalHeader()
-        self._widths = [max(self._text_px(each), across.sectionSizeHint(each)) for each in range(across.count())]
-        for column, width in enumerate(self._widths):
-            across.resizeSection(column, width)
-        self._fit_columns()
-
     def _text_px(self, column: int) -> int:
         """The width of the widest cell of a column, of which Qt measures that cell alone."""
         advance = self.fontMetrics().horizontalAdvance
@@ -190,9 +170,9 @@ class TextTable(QTableView):
         return self.sizeHintForIndex(self.cells.index(widest, column)).width() if widest >= 0 else 0
 
     def _fit_columns(self) -> None:
-        if not (self._dispensable and self._widths):
+        if not (self._dispensable and self._columns.widths):
             return
-        needed = list(self._widths)
+        needed = list(self._columns.widths)
         needed[-1] = min(needed[-1], LEAST_LAST_PX)  # it is cut with an ellipsis before it goes
         left = self.viewport().width() - sum(needed)
         for column in self._dispensable:
@@ -202,14 +182,14 @@ class TextTable(QTableView):
     def set_columns(self, titles: Sequence[str | Cell]) -> None:
         """Name the columns."""
         self.cells.set_titles(titles)
-        self._measure()
+        self._columns.fit()
 
     def fill(self, rows: Sequence[Sequence[str | Cell]], column: int = -1, words: Sequence[str] = ()) -> None:
         """Show these rows; the cells of `column` take the colour of their word, one for each row."""
         if column >= 0:
             rows = [_with_verdict(row, column, word) for row, word in zip(rows, words, strict=True)]
         self.cells.show_rows(self._with_row_tips(rows) if self._dispensable else rows)
-        self._measure()
+        self._columns.fit()
 
     def _with_row_tips(self, rows: Sequence[Sequence[str | Cell]]) -> list[Sequence[str | Cell]]:
         """The rows with their whole text in the tool tip of the first cell."""

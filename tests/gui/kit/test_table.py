@@ -60,7 +60,7 @@ def test_that_columns_are_measured_when_the_texts_change_and_not_when_the_table_
     font = table.font()
     font.setPointSizeF(2 * font.pointSizeF())
     table.setFont(font)
-    assert table.columnWidth(0) > 1.5 * narrow
+    qtbot.waitUntil(lambda: table.columnWidth(0) > 1.5 * narrow)
 
 
 def test_that_rows_and_columns_come_and_go_and_a_selected_row_stays(qtbot: QtBot) -> None:

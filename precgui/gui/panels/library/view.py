@@ -18,12 +18,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.column_widths import ColumnWidths
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.gui.panels.library.table import DATE, DIAGNOSIS, NOTE, PLACE, STATUS, TITLE
 
 HEIGHT_PX = 36  # of the bar in one line
-MEASURED_ROWS = 32  # for the widths of columns; Qt would measure a thousand whenever rows come
+MEASURED_ROWS = 32  # beside those in view, for the widths of columns; Qt would measure a thousand
 WIDEST_PX = 400  # of a column; longer titles are cut, and whole in their tool tips
 
 
@@ -48,7 +49,7 @@ class RunsView(QTableView):
         header = self.horizontalHeader()
         header.setHighlightSections(False)
         header.setMinimumSectionSize(64)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self._columns = ColumnWidths(self)
         header.setMaximumSectionSize(WIDEST_PX)
         header.moveSection(PLACE, STATUS + 1)  # hidden until a run has come from elsewhere
         header.moveSection(header.visualIndex(DIAGNOSIS), STATUS + 1)
