@@ -92,7 +92,7 @@ class StoredUpdates:
 
     def before(self, func: Any, args: Any, kwargs: Any, module: str | None, *, in_optimizer: bool) -> After | None:
         """An operation is about to run, in the forward pass of `module`, None outside, or in an optimizer."""
-        if graph_task() != -1 or torch.is_inference_mode_enabled():
+        if graph_task() != -1:
             return None
         name = operation_name(func)
         base = name if name == "_to_copy" else name.removeprefix("_foreach_").removesuffix("_")

@@ -208,6 +208,34 @@ def average_by_a_number(opened: Open, broken: bool) -> float:
     return _averaged(opened, _low(broken), lambda slow, fast: slow.mul_(0.9995).add_(fast, alpha=1 - 0.9995))  # type: ignore[arg-type]
 
 
+def _inferred(slow: Tensor, fast: Tensor) -> None:
+    with torch.inference_mode():
+        slow.lerp_(fast, 0.0005)
+
+
+@_mistake("lost-updates")
+def average_in_inference_mode(opened: Open, broken: bool) -> float:
+    return _averaged(opened, _low(broken), _inferred)
+
+
+def _validated(opened: Open) -> None:
+    """Predictions of a copy in BF16, made in inference mode in each step; a sum of two of them is kept for a step."""
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), 4e-3)
+    recorder = opened(model, optimizer)
+    stored, kept = torch.full((64, 24), 30.0, dtype=torch.bfloat16), torch.zeros(64, 6)
+    for x, y in batches(130):
+        loss = F.cross_entropy(model(x), y)
+        _descend(optimizer, loss)
+        with torch.inference_mode():
+            rounded = copy.deepcopy(model).bfloat16()
+            kept = 1e-3 * kept.bfloat16() + rounded(stored + 0.01 * x.bfloat16()) + rounded(x.bfloat16())
+        recorder.step(loss)
+
+
+HEALTHY["predictions_in_inference_mode"] = _validated
+
+
 def _decayed(opened: Open, weights: torch.dtype, decay: Callable[[Tensor], object], *, before: bool) -> float:
     """The norm of weights that `decay` makes smaller in each step, before the optimizer changes them or after."""
     model = network().to(weights)
