@@ -34,6 +34,7 @@ from precgui.runs.file import safe_hdf5
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.models.effects import ModelEffects, effects_of
 from precgui.runs.run import Run
+from precgui.sentence_keys import restored, with_keys
 from precgui.sentences import Sentence
 
 GROUP = "survey"
@@ -120,7 +121,7 @@ def write_model_file(
         with h5py.File(draft, "r+") as file:
             _write_survey(file.create_group(GROUP), about, ordered)
             if effects is not None:
-                _write_text(file.create_group(EFFECTS), effects)
+                _write_text(file.create_group(EFFECTS), with_keys(effects))
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -215,7 +216,8 @@ def read_effects(path: Path) -> ModelEffects | None:
     try:
         if not safe_hdf5.has(file, f"{EFFECTS}/about"):
             return None
-        return effects_of(json.loads(_column(file, "about", EFFECTS).astype(np.uint8).tobytes()))
+        document = json.loads(_column(file, "about", EFFECTS).astype(np.uint8).tobytes())
+        return effects_of(restored(document) if isinstance(document, dict) else document)
     except (*safe_hdf5.FAULTS, safe_hdf5.Unusable, RecursionError, AttributeError) as error:
         raise RunFileError(
             Sentence(

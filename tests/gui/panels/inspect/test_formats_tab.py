@@ -22,7 +22,8 @@ from precgui.gui.panels.inspect.overview import OverviewTab
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.tabs import TABS
 from precgui.gui.session import Session
-from precgui.runs.models.model_file import keep_effects
+from precgui.runs.models.model_file import keep_effects, read_effects
+from precgui.sentences import Sentence
 from tests.formats.checkpoint_files import sharded
 from tests.gui.conftest import write_run
 
@@ -154,6 +155,8 @@ def test_that_a_measured_effect_is_shown_first_beside_the_weights(
         "rank_agreement": {"sqnr": -0.2}, "by_format": {"int8": {"scores": {"sqnr": 0.3}, "ceiling": 0.5}},
         "plan": {"layers.0.q_proj": "int8"},
         "plan_measured": {"rise": 0.002, "error": 0.001, "bytes": 4096, "bits": 4.5, "method": "gptq"},
+        "speed": {"bytes": 4096, "fp32_bytes": 9000, "products": [{"inputs": 64, "times_as_long": 1.5}]},
+        "notes": [Sentence("the recipe adds {methods}, which was not measured here", methods="quarot"), 7],
     }  # fmt: skip
     keep_effects(file, open_checkpoint(file.parent / "tiny"), document)
     key = session.runs.open_file(file)
@@ -173,6 +176,12 @@ def test_that_a_measured_effect_is_shown_first_beside_the_weights(
     rows = [tab.effect.agreement.topLevelItem(n) for n in range(tab.effect.agreement.topLevelItemCount())]
     assert [rows[0].text(n) for n in (1, 2, 3)] == ["0.30", "", "-0.20"] and rows[-1].text(3) == "0.90"
     assert "Held-out loss 2.25 on 64 samples of text. Plan: 4 KiB, 4.5 bits" in tab.effect.summary.text()
+    assert (
+        "1.5 times as long there as in FP32; inputs at once: 64. Notes: the recipe adds quarot"
+        in tab.effect.summary.text()
+    )
+    kept = read_effects(file)
+    assert kept is not None and isinstance(kept.document["notes"][0], Sentence)  # for readers of other languages
     tab.page.choose("Weights")
     assert tab.table.isVisibleTo(tab) and not tab.effect.isVisibleTo(tab)
 

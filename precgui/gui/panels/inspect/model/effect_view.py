@@ -10,13 +10,14 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QSplitter, QTreeWi
 from precgui.gui.kit.parts import column, label
 from precgui.planner.ledger import mib
 from precgui.runs.models.effects import ROUNDED, SCORES, TRUTHS, ModelEffects, WholeRow
-from precgui.sanitize import visible_name
+from precgui.sanitize import one_line, visible_name
 from precgui.words import L_, _, n_, p_, paragraph, recased, translated
 
 _ABOUT = L_(
     "The rise of the held-out loss with the standard error of its paired differences. Equal within noise: the 95 % "
     "interval of the rise holds 0. Agreement: 1 is the same order of the layers as the measurement gives, 0 none."
 )
+_MOST_NOTES, _MOST_NOTE = 20, 300  # of a foreign file; characters of one
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
 
@@ -120,7 +121,19 @@ def _summary(effects: ModelEffects) -> str:
         size=mib(int(measured["bytes"])), bits=f"{float(measured['bits']):.3g}", method=measured["method"],
         rise=_rise(measured["rise"], measured["error"]),
     )  # fmt: skip
-    return paragraph(text, plan)
+    times = [
+        _("Its products take {ratio} times as long there as in FP32; inputs at once: {count}.").format(
+            ratio=f"{ratio:.3g}", count=count
+        )
+        for count, ratio in (effects.speed.ratios if effects.speed is not None else ())
+    ]
+    notes = "; ".join(one_line(translated(note), _MOST_NOTE) for note in _notes(effects))
+    return paragraph(text, plan, *times, _("Notes: {notes}.").format(notes=notes) if notes else "")
+
+
+def _notes(effects: ModelEffects) -> list[str]:
+    notes = effects.document.get("notes")
+    return [note for note in notes if isinstance(note, str)][:_MOST_NOTES] if isinstance(notes, list) else []
 
 
 def _remark(row: WholeRow) -> str:
