@@ -1,7 +1,7 @@
 """What places cost, over a pipe to an agent in a process of its own.
 
     python benchmarks/places.py attach [--steps 100000] [--megabits 10]
-    python benchmarks/places.py start [--pairs 12]
+    python benchmarks/places.py start [--pairs 12] [--way]
     python benchmarks/places.py rates
     python benchmarks/places.py window [--seconds 20]
 
@@ -9,7 +9,9 @@
 in a LiveRun, over a pipe of so many megabits a second. `start`: the first step of a run here and at a place whose agent
 is warm, in pairs in random order; what a place costs is the way of the order and of the step, without the time that the
 run itself tells, which is that of the machine. The quietest quarter of each side is compared: a machine that is shared
-only adds to it. `rates`: bytes of steps and of rows of tensors. `window`: CPU time of the window's thread in each tick
+only adds to it. With `--way` the run trains nothing and makes its step at once, in a process without torch: that is
+what a place adds to any run, in wall time and in CPU time of all processes, without the noise of an engine. `rates`:
+bytes of steps and of rows of tensors. `window`: CPU time of the window's thread in each tick
 while it follows a run whose agent is stopped by SIGSTOP. Exit code 1 where a figure is not held.
 """
 
@@ -61,6 +63,20 @@ MOST_LATER_S = 0.1
 MOST_EVENT_BYTES, MOST_ROW_BITS = 20e3, 1e6  # a second
 MOST_TICK_MS = 16.0
 ROWS_EVERY = 500  # steps
+_NO_ENGINE = """
+import sys, time, types
+
+def serve(emit, control, **arguments):
+    from precgui.events import RunEnded, RunStarted, StepDone
+    emit(RunStarted(0.0, 2, 2, "cpu", {}))
+    emit(StepDone(1, 0.0, 1.0, 1.0, False, 0.1, 1.0, 0.01, 0.0, 64, 0.0))
+    while not control.stopped():
+        time.sleep(0.005)
+    emit(RunEnded(0.0, "stopped"))
+
+sys.modules["torch"], sys.modules["precgui.job"] = types.ModuleType("torch"), types.ModuleType("precgui.job")
+sys.modules["precgui.job"].serve = serve
+"""  # a sitecustomize.py for the processes of both sides
 _PART_S = 0.01  # in which a throttled pipe sends one part
 
 
@@ -156,52 +172,74 @@ def attach(steps: int, megabits: float) -> int:
     return int(took_s >= MOST_ATTACH_S)
 
 
-def first_step(channel: Channel, folder: Path, run_id: str) -> tuple[float, float]:
-    """Seconds from the order to the first step of a run, by a process that has imported torch; and without those that
-    the run has counted until then."""
-    process, told_at_s, counted_s = Supervised(channel, 5.0), 0.0, 0.0
+def first_step(channel: Channel, folder: Path, run_id: str) -> tuple[float, float, float]:
+    """Seconds from the order to the first step of a run, by a process that has imported torch; without those that the
+    run has counted until then; and CPU seconds of all processes in that time."""
+    process, told_at_s, counted_s, cpu_s = Supervised(channel, 5.0), 0.0, 0.0, 0.0
     training = TrainingProcess(process, DeathWords("the run", "the run", "it was ended"))
     config = build({"task": "digits", "precision": "fp32", "device": "cpu", "model": {"name": "mlp"}})
 
     def take(batch: list[Any]) -> None:
-        nonlocal told_at_s, counted_s
+        nonlocal told_at_s, counted_s, cpu_s
         training.watch(batch)
         step = next((event for event in batch if isinstance(event, StepDone)), None)
         if not told_at_s and step is not None:
             told_at_s, counted_s = time.monotonic(), step.time_s
+            cpu_s = _cpu_s() - cpu_s
             process.stop()
 
     thread = threading.Thread(target=process.run, args=(take,))
     thread.start()
     while not process.ready:
         time.sleep(0.01)
-    ready_at_s = time.monotonic()
+    time.sleep(0.3)  # until all that the start has left is done
+    cpu_s, ready_at_s = _cpu_s(), time.monotonic()
     training.begin(config, folder / f"{run_id}.h5", run_id)
     thread.join()
     took_s = told_at_s - ready_at_s
-    return took_s, took_s - counted_s
+    return took_s, took_s - counted_s, cpu_s
 
 
-def start(pairs: int) -> int:
+def _cpu_s() -> float:
+    """Of this process and all that it has started and that are there."""
+    used_s = 0.0
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            used_s += times.user + times.system
+    return used_s
+
+
+def start(pairs: int, *, way: bool) -> int:
     """The first step here and at a place, in pairs: the difference of the quietest quarters of the way to it."""
-    taken: dict[str, list[tuple[float, float]]] = {"here": [], "there": []}
+    taken: dict[str, list[tuple[float, float, float]]] = {"here": [], "there": []}
     random_of = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:
+        if way:
+            Path(folder, "sitecustomize.py").write_text(_NO_ENGINE, encoding="utf-8")
+            os.environ["PYTHONPATH"] = folder
         place = agent(Path(folder) / "there")
         for number in range(pairs):
             for side in random_of.permutation(["here", "there"]):
                 local = SpawnedChannel(serve_task, daemon=False, keep_output=True)
                 channel = local if side == "here" else PlaceChannel(place)
                 taken[side].append(first_step(channel, Path(folder), f"{2 * number + (side == 'here'):032x}"))
-    ways = {side: [way for _, way in each] for side, each in taken.items()}
+    ways = {side: [way_s for _, way_s, _ in each] for side, each in taken.items()}
+    cpus = {side: [cpu_s for _, _, cpu_s in each] for side, each in taken.items()}
     least = {side: float(np.quantile(each, 0.25)) for side, each in ways.items()}
     difference_s = least["there"] - least["here"]
+    apart_s = np.subtract(cpus["there"], cpus["here"])
     for side, each in taken.items():
-        print(f"{side}: start to first step {_spread([took for took, _ in each])}; the way to it {_spread(ways[side])}")
+        print(
+            f"{side}: start to first step {_spread([took for took, _, _ in each])}; the way to it "
+            f"{_spread(ways[side])}; CPU of all processes {_spread(cpus[side])}"
+        )
     print(
         f"start to first step, {pairs} pairs in random order: the way of the order and of the step takes "
         f"{difference_s:+.3f} s more at a place with a warm agent (quietest quarters {least['there']:.3f} and "
-        f"{least['here']:.3f} s), must be at most {MOST_LATER_S:+.2f} s"
+        f"{least['here']:.3f} s; medians {np.median(ways['there']) - np.median(ways['here']):+.3f} s; CPU of pairs "
+        f"{np.mean(apart_s):+.3f} +- {np.std(apart_s) / max(len(apart_s), 1) ** 0.5:.3f} s), must be at most "
+        f"{MOST_LATER_S:+.2f} s"
     )
     return int(difference_s > MOST_LATER_S)
 
@@ -309,7 +347,8 @@ def main() -> int:
     attaching.set_defaults(call=lambda args: attach(args.steps, args.megabits))
     starting = actions.add_parser("start")
     starting.add_argument("--pairs", type=int, default=12)
-    starting.set_defaults(call=lambda args: start(args.pairs))
+    starting.add_argument("--way", action="store_true", help="without an engine: the way alone")
+    starting.set_defaults(call=lambda args: start(args.pairs, way=args.way))
     actions.add_parser("rates").set_defaults(call=lambda args: rates())
     looking = actions.add_parser("window")
     looking.add_argument("--seconds", type=float, default=20.0)

@@ -19,7 +19,7 @@ import precgui
 from precgui.config import ConfigError, build, is_own_task
 from precgui.errors import SentenceError
 from precgui.events import RunEnded
-from precgui.places.hello import hello
+from precgui.places.hello import hello, torch_version
 from precgui.places.history import JobRecord
 from precgui.places.jobs import RUN_FILE, JobFolder, SpooledFrames, all_jobs, is_end, task_file
 from precgui.places.messages import (
@@ -270,7 +270,7 @@ def _check(order: StartRun | StartCommand) -> None:
         if order.of:
             _check_of(order.of)
         return
-    if not hello().torch:
+    if not torch_version():
         raise OrderError(_NO_TORCH)
     config = build(order.config)
     if is_own_task(config.task) and task_file(config.task) not in {file.name for file in order.files}:
@@ -289,7 +289,7 @@ def _check_task(order: StartCommand) -> None:
     """Raises OrderError for a task that is not known, or that needs torch where there is none."""
     if len(order.words) != 2 or order.words[1] not in TASKS:
         raise OrderError(Sentence("a place works on the tasks {tasks}", tasks=", ".join(TASKS)))
-    if not hello().torch:
+    if not torch_version():
         raise OrderError(_NO_TORCH)
 
 

@@ -19,11 +19,16 @@ def hello() -> PlaceHello:
     return PlaceHello(
         precgui=__version__,
         python=platform.python_version(),
-        torch=versions(("torch",))["torch"] or "",
+        torch=torch_version(),
         host=platform.node(),
         system=operating_system(),
         devices=(_host(), *_gpus()),
     )
+
+
+def torch_version() -> str:
+    """Of the torch that is installed; empty without one."""
+    return versions(("torch",))["torch"] or ""
 
 
 def _host() -> PlaceDevice:

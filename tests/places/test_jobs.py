@@ -207,7 +207,7 @@ def test_that_orders_that_cannot_be_carried_out_are_refused_in_one_sentence(answ
     orders = {
         AttachJob(JOB): "there is no job",
         StopJob("../x"): "32 hexadecimal digits",
-        StartCommand(JOB, ("export", "x")): "a place runs the commands detect, bench, profile, sweep",
+        StartCommand(JOB, ("formats", "x")): "a place runs the commands detect, bench, profile, sweep",
         StartCommand(JOB, ()): "a place runs the commands",
     }
     for order, sentence in orders.items():

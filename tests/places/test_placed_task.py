@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from precgui.places import agent, runner
-from precgui.places.hello import hello
 from precgui.places.jobs import RUN_FILE, JobFolder, all_jobs
 from precgui.places.messages import ONLY_COMMANDS, OrderError, StartCommand
 from precgui.places.models import ModelError, model_there, quantize_there
@@ -172,8 +171,7 @@ def test_that_a_place_works_on_known_tasks_only_and_needs_torch(play: Play, monk
     for words in (("task",), ("task", "os:system"), ("task", "plan", "more")):
         with pytest.raises(OrderError, match="a place works on the tasks plan, search"):
             agent._check(StartCommand(JOB, words))
-    bare = hello()
-    monkeypatch.setattr(agent, "hello", lambda: type(bare)("0", "3", "", "host", "Linux"))
+    monkeypatch.setattr(agent, "torch_version", lambda: "")
     with pytest.raises(JobError, match="torch is not installed at this place"):
         done_there(HERE, TASKS["plan"], {})
 
