@@ -119,8 +119,13 @@ class StartupStages(QObject):
         window.painted.connect(self._on_painted)
 
     def _on_painted(self) -> None:
-        self._moments["first_paint_s"] = seconds_since_start()
+        self._note("first_paint", seconds_since_start())
         _soon(self._make_state)
+
+    def _note(self, moment: str, seconds: float | None) -> None:
+        """Keep a moment by the clock and by the CPU time of this process, which a busy machine lets stand."""
+        self._moments[f"{moment}_s"] = seconds
+        self._moments[f"{moment}_cpu_s"] = None if seconds is None else time.process_time()
 
     def _make_state(self) -> None:
         from precgui.gui.open_run import Problem
@@ -204,7 +209,7 @@ class StartupStages(QObject):
         return super().eventFilter(watched, event)
 
     def _report(self, plots_painted_s: float | None) -> None:
-        self._moments["plots_painted_s"] = plots_painted_s
+        self._note("plots_painted", plots_painted_s)
         for viewport in self._watched:
             viewport.removeEventFilter(self)
         if os.environ.get(TRACE):
