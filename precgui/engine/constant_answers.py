@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ _BINARY = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
 _CROSS_ENTROPY, _BINARY_ENTROPY = L_("cross entropy"), L_("binary cross entropy")  # kinds, in the run file
 _SQUARED_ERROR = L_("squared error")
 _MEAN = 1  # reduction, as torch counts them
+_KEEPING = {"_to_copy", "clone", "_unsafe_view", "_log_softmax"}  # as each view
 _SAMPLES_OF_A_CLASS = 8  # with fewer, frequencies of classes are not known
 _FEWEST_SAMPLES = 8
 _MOST_COLUMNS = 1 << 12  # of a target, and classes whose frequencies are counted
@@ -35,6 +37,10 @@ class _Call:
     first: Tensor
     second: Tensor | None = None
     classes: int = 0
+    of_layer: bool = False  # its scores are those of a layer with a bias for each class
+
+
+_Pair = tuple[Tensor, Tensor]  # outputs and their target
 
 
 class ConstantAnswers:
@@ -42,13 +48,15 @@ class ConstantAnswers:
 
     Cross entropies, binary ones and squared errors of outputs that learn. A step is `void` where a constant would be a
     perfect answer, as of a discriminator that is shown one kind at a time, and where targets are made with weights, as
-    those of a target network, a teacher or a value function: they move.
+    those of a target network, a teacher or a value function: they move. Of fixed targets of numbers `compared` is told.
     """
 
     def __init__(self) -> None:
         self._step = 0
         self._made = TensorMarks[bool]()  # with weights
-        self._differences, self._squares = TensorMarks[Tensor](), TensorMarks[Tensor]()
+        self._differences, self._squares = TensorMarks[_Pair](), TensorMarks[_Pair]()
+        self._scores = TensorMarks[int]()  # of a layer with a bias for each class, and how many these are
+        self.compared: Callable[[str, Tensor, Tensor], None] = lambda kind, outputs, target: None
         self._calls: list[_Call | None] = []  # None: void
         self._steps: dict[int, list[_Call | None]] = {}
         self._rows: list[dict[str, Any]] = []
@@ -65,15 +73,17 @@ class ConstantAnswers:
         if not isinstance(first, Tensor):
             return
         if name in _CROSS_ENTROPIES:
-            self._note(first, args[1], lambda: _of_classes(first, args, out[0]))
+            of_layer = self._scores.get(first) == first.shape[1 if first.dim() > 1 else 0]
+            self._note("", first, args[1], lambda: _of_classes(first, args, out[0], of_layer=of_layer))
         elif name in _BINARY:
             weights = (*args[2:4], kwargs.get("weight"), kwargs.get("pos_weight"))
             if not any(isinstance(each, Tensor) for each in weights):
-                self._note(first, args[1], lambda: _of_columns(_BINARY_ENTROPY, args[1], out))
+                self._note(_BINARY_ENTROPY, first, args[1], lambda: _of_columns(_BINARY_ENTROPY, args[1], out))
         elif name == "mse_loss":
-            self._note(first, args[1], lambda: _of_columns(_SQUARED_ERROR, args[1], out))
+            self._note(_SQUARED_ERROR, first, args[1], lambda: _of_columns(_SQUARED_ERROR, args[1], out))
         else:
             self._follow(name, args, out)
+            self._follow_scores(func, name, args, out)
 
     def _is_made(self, args: Any) -> bool:
         return any(
@@ -87,23 +97,37 @@ class ConstantAnswers:
         first, second = args[0], args[1] if len(args) > 1 else None
         if name in ("sub", "rsub") and isinstance(second, Tensor) and first.shape == second.shape:
             if first.requires_grad != second.requires_grad:
-                self._differences[out] = second if first.requires_grad else first
-        elif (target := self._differences.get(first)) is not None and (
+                self._differences[out] = (first, second) if first.requires_grad else (second, first)
+        elif (pair := self._differences.get(first)) is not None and (
             (name == "pow" and second == 2) or (name == "mul" and second is first)
         ):
-            self._squares[out] = target
-        elif name == "mean" and out.dim() == 0 and (target := self._squares.get(first)) is not None:
-            self._note(first, target, lambda: _of_columns(_SQUARED_ERROR, target, out))
+            self._squares[out] = pair
+        elif name == "mean" and out.dim() == 0 and (pair := self._squares.get(first)) is not None:
+            outputs, target = pair
+            self._note(_SQUARED_ERROR, outputs, target, lambda: _of_columns(_SQUARED_ERROR, target, out))
 
-    def _note(self, outputs: Tensor, target: Tensor, call: Any) -> None:
+    def _follow_scores(self, func: Any, name: str, args: Any, out: Any) -> None:
+        """Follow what a layer with a bias for each class returns, through views and casts, to its log-softmax."""
+        bias = {"addmm": 0, "convolution": 2}.get(name)
+        if bias is not None and isinstance(out, Tensor) and out.dim() > 1 and isinstance(args[bias], Tensor):
+            if args[bias].requires_grad and args[bias].shape == out.shape[1:2]:
+                self._scores[out] = out.shape[1]
+        elif (func.is_view or name in _KEEPING) and (classes := self._scores.get(args[0])) is not None:
+            for each in as_list(out):
+                if isinstance(each, Tensor):
+                    self._scores[each] = classes
+
+    def _note(self, kind: str, outputs: Tensor, target: Tensor, call: Any) -> None:
         if outputs.requires_grad and len(self._calls) < _MOST_CALLS:
             moves = target.requires_grad or self._made.get(target) is not None
             self._calls.append(None if moves or target.dim() == 0 else call())
+            if kind and not moves:
+                self.compared(kind, outputs, target)
 
     def end(self) -> None:
         """The step is over: all steps are compared with the constant that suits all of them."""
         calls, self._calls = self._calls, []
-        for marks in (self._made, self._differences, self._squares):
+        for marks in (self._made, self._differences, self._squares, self._scores):
             marks.clear()
         if not calls or len(self._steps) >= _MOST_STEPS:
             return
@@ -156,14 +180,15 @@ class ConstantAnswers:
 
 
 def _classes_of(calls: list[_Call | None]) -> dict[str, Any]:
-    """The most frequent class among the targets of a step with one cross entropy, and its share."""
+    """The most frequent class among the targets of a step with one cross entropy, its share, and whether the scores are
+    those of a layer with a bias for each class."""
     own = calls[0] if len(calls) == 1 else None
     if own is None or own.kind != "cross entropy" or not len(own.first):
         return {}
-    return {"class": int(own.first.argmax()), "share": float(own.first.max())}
+    return {"class": int(own.first.argmax()), "share": float(own.first.max()), "of_layer": own.of_layer}
 
 
-def _of_classes(scores: Tensor, args: Any, out: Tensor) -> _Call:
+def _of_classes(scores: Tensor, args: Any, out: Tensor, *, of_layer: bool) -> _Call:
     """The mean of a cross entropy; classes count with their weights."""
     target, weight, reduction, ignored = args[1], args[2], int(args[3]), int(args[4])
     labels = target.flatten()
@@ -178,7 +203,7 @@ def _of_classes(scores: Tensor, args: Any, out: Tensor) -> _Call:
         shares = counts / counts.sum()
     if reduction != _MEAN:
         loss = loss.float().sum().cpu() / counts.sum()
-    return _Call(_CROSS_ENTROPY, loss, len(labels), shares, classes=classes)
+    return _Call(_CROSS_ENTROPY, loss, len(labels), shares, classes=classes, of_layer=of_layer)
 
 
 def _of_columns(kind: str, target: Tensor, out: Tensor) -> _Call:

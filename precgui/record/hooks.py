@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,8 @@ class LoopWatch:
         self._passes, self._manual = BackwardCount(guard), ManualUpdates()
         self._order: dict[str, int] = {}  # of the parameters in the backward pass of the first step
         if not isinstance(model, torch.jit.ScriptModule):  # takes no hooks
-            self._handles += [each.register_forward_pre_hook(_PassHook(self)) for each in _entrances(model)]
+            hook = _PassHook(self)
+            self._handles += [each.register_forward_pre_hook(hook, with_kwargs=True) for each in _entrances(model)]
         for optimizer in optimizers:
             self._adopt(optimizer)
         self._handles.append(register_optimizer_step_post_hook(self._after_any_step))
@@ -246,6 +247,10 @@ class LoopWatch:
         if self._telemetry is not None:
             self._telemetry.end(time_s, step_s, self._optimizers, alarm=alarm)
 
+    def look_at_batch(self) -> None:
+        """The loss of this step is not finite: look for the reason in its batch."""
+        self._later_steps.batches.alarm()
+
     def first_output(self) -> tuple[str, str]:
         """The first module whose output was not finite, or '', and why not all modules could be checked, or ''."""
         return self._telemetry.nonfinite_output() if self._telemetry is not None else ("", "")
@@ -275,10 +280,12 @@ class LoopWatch:
                 parts.callback(close)
             self._handles = []
 
-    def pass_begins(self, module: nn.Module) -> None:
+    def pass_begins(self, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Note the start of a forward pass; called before each call of the model, or of a part of a container."""
         if torch.is_grad_enabled():
             self._order_of_loop.pass_with_gradients(training=module.training)
+        elif tracing_state() is None and transform_level() is None:
+            self._later_steps.batches.evaluated(args, kwargs)
         if not self._model.training or not torch.is_grad_enabled() or tracing_state() is not None:
             return
         self._lr = self._rate()  # a scheduler may have stepped since the step began
@@ -289,6 +296,7 @@ class LoopWatch:
                 self._telemetry.start()
         if not transformed:
             self._order_of_loop.pass_begins()
+            self._later_steps.batches.given(args, kwargs)
         if self._first_step is not None and not self._first_step.is_over and not transformed:
             was_entered = self._first_step.is_entered
             self._first_step.called()
@@ -383,9 +391,10 @@ class _PassHook(Hook):
         super().__init__(watch.guard)
         self._watch = watch
 
-    def __call__(self, module: nn.Module, *_: Any) -> None:
+    def __call__(self, module: nn.Module, *given: Any) -> None:
         if not torch.compiler.is_compiling():
-            self._watch.pass_begins(module)
+            args, kwargs = given
+            self._watch.pass_begins(module, args, kwargs)
 
 
 def _rate_of(optimizer: Optimizer) -> Number:

@@ -16,6 +16,7 @@ from precgui.engine.coarse_integers import CoarseIntegers
 from precgui.engine.coarse_roundings import CoarseRoundings
 from precgui.engine.constant_answers import ConstantAnswers
 from precgui.engine.finite_in_fp32 import FiniteInFp32
+from precgui.engine.first_products import FirstProducts
 from precgui.engine.flat_units import FlatUnits
 from precgui.engine.hand_quantisers import HandQuantisers
 from precgui.engine.hidden_parameters import HiddenParameters
@@ -25,7 +26,9 @@ from precgui.engine.module_calls import ModuleStack
 from precgui.engine.quantised_values import QuantisedValues
 from precgui.engine.repeated_activations import RepeatedActivations
 from precgui.engine.shadow.loop_tape import LoopTape
+from precgui.engine.softmax_axes import SoftmaxAxes
 from precgui.engine.stored_updates import After, StoredUpdates
+from precgui.engine.target_ranges import TargetRanges
 from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.telemetry.readable import unseen
 from precgui.engine.telemetry.recorder import Weight
@@ -38,6 +41,7 @@ from precgui.engine.torch_private import (
 )
 from precgui.engine.unshifted_targets import UnshiftedTargets
 from precgui.engine.write_times import WriteTimes
+from precgui.record.batches import Batches
 from precgui.record.emptied_moments import EmptiedMoments
 from precgui.record.exact_steps import ExactSteps
 from precgui.record.gradient_edits import GradientEdits
@@ -65,7 +69,9 @@ class Watchers:
         self._coarse = CoarseRoundings(model)
         self._rounded, self._quantised = HandQuantisers(model), QuantisedValues()
         self._constants, self._flat, self.hidden = ConstantAnswers(), FlatUnits(), HiddenParameters(model)
-        self._unshifted = UnshiftedTargets()
+        self._unshifted, self._products, self._ranges = UnshiftedTargets(), FirstProducts(), TargetRanges()
+        self._axes = SoftmaxAxes()
+        self._constants.compared = self._ranges.compared
         self._additions: list[dict[str, Any]] = []
         self.where: Callable[[], str | None] = lambda: None
         self.is_inside: Callable[[], bool] = lambda: False  # the forward pass of the model
@@ -87,6 +93,8 @@ class Watchers:
             each.begin(step)
         for late in (self._rounded, self._quantised, self._coarse, self._constants, self._flat, self._unshifted):
             late.begin(step)
+        for each_watched in (self._products, self._ranges, self._axes):
+            each_watched.begin(step)
 
     def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
         """An operation is about to run; to be called with its result is what this returns."""
@@ -121,11 +129,14 @@ class Watchers:
             self._rounded.observe(func, args, out, module)
             self._constants.observe(func, args, kwargs, out)
             self._flat.observe(func, out, module)
+            self._ranges.observe(func, args, out, module)
             self._unshifted.observe(func, args, kwargs)
             if module is None and func is _ROUND:
                 self.rounded(args[0], out)
             if self.is_inside():
                 self.hidden.observe(args, module or "")
+                self._products.observe(func, args, out, module)
+                self._axes.observe(func, args, out, module)
 
     def end(self) -> None:
         """The step is over."""
@@ -133,7 +144,8 @@ class Watchers:
         if self._only_finite:
             return
         self.stored.end()
-        for each in (self._rounded, self._quantised, self._coarse, self._constants, self._flat, self._unshifted):
+        late = (self._rounded, self._quantised, self._coarse, self._constants, self._flat, self._unshifted)
+        for each in (*late, self._products, self._axes):
             each.end()
         sums = self._sums.facts()
         rows = [*self._additions, *(row for name in ("additions", "scattered") for row in sums.get(name, {}).values())]
@@ -161,6 +173,9 @@ class Watchers:
             "constant_answers": self._constants.facts(),
             "flat_units": self._flat.facts(),
             "unshifted_targets": self._unshifted.facts(),
+            "first_products": self._products.facts(),
+            "target_ranges": self._ranges.facts(),
+            "softmax_axes": self._axes.facts(),
             "hidden_parameters": self.hidden.facts(),
             "untrained_parameters": self.hidden.left_out(),
             "loop_additions": self._additions,
@@ -181,6 +196,7 @@ class LaterSteps:
         self.watchers.rounded = self.edits.rounded
         self._rewritten, self._emptied, self._step = RewrittenWeights(later), EmptiedMoments(later), 0
         self._zero_state = ZeroState(later)
+        self.batches = Batches(later)
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}
@@ -205,6 +221,7 @@ class LaterSteps:
         if not self._active:
             return
         self._step = step
+        self.batches.begin(step, in_full=step == 1 or step in _STEPS)
         self._rewritten.begin(step, trained)
         writes, watched = self.watchers.writes, self._watched == step - 1
         writes.end(step - 1, watched=watched)
@@ -274,7 +291,7 @@ class LaterSteps:
         edits = {"gradient_edits": self.edits.facts(), "late_edits": self.edits.late()}
         edits |= {"cleared_gradients": self.edits.cleared(), "rewritten_weights": self._rewritten.facts()}
         edits |= {"emptied_moments": self._emptied.facts(), "zero_state": self._zero_state.facts()}
-        facts = self.watchers.facts() | edits | {"exact_steps": self.exact.facts()}
+        facts = self.watchers.facts() | edits | self.batches.facts() | {"exact_steps": self.exact.facts()}
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
         news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}
         self._reported = sizes

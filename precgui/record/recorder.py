@@ -169,6 +169,8 @@ class Recorder:
                 optimizer_steps=visited.optimizer_steps,
             )
         )  # fmt: skip
+        if not math.isfinite(loss_value):
+            self._watch.look_at_batch()
         self._tell_first_step(now - self._start)
         self._report(loss_value, visited, used, scale)
         finite = math.isfinite(loss_value)

@@ -49,6 +49,12 @@ _REASONS = {
     ),
     "untrained_parameters": L_("no parameter that no optimizer has stayed as it was in the steps that were looked at"),
     "unshifted_targets": L_("no causal model got its own inputs for targets in the steps that were looked at"),
+    "batches": L_("the model got no tensors of data in the steps that were looked at"),
+    "broken_batches": L_("no batch of a step whose loss was not finite held NaN, Inf or ignored classes alone"),
+    "repeated_batch": L_("the first 40 steps did not all get the same batch"),
+    "first_products": L_("no weights that learn met numbers of the data in the steps that were looked at"),
+    "softmax_axes": L_("no attention was seen whose weights do not add up to 1 in the steps that were looked at"),
+    "target_ranges": L_("no loss of fixed targets of numbers was seen in the steps that were looked at"),
     "flat_units": L_("no activation functions were flat for most of their inputs in the last step that was looked at"),
     "exact_steps": L_("no step of the loop was computed in FP64 beside itself"),
     "record": L_("the run recorded no tensors, or has not ended"),
@@ -60,7 +66,8 @@ _OF_OWN_LOOPS = (
     "loop_additions",
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
     "zero_state",
-    "unshifted_targets",
+    "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
+    "softmax_axes",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 

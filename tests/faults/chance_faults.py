@@ -116,7 +116,7 @@ class _Functional(nn.Module):
         return out
 
 
-@_planted("dead-units", "return zeros only")
+@_planted("inputs-out-of-scale", "Inputs are not scaled")
 def pixels_that_are_not_normalised(opened: Open, broken: bool) -> None:
     """The first updates kill all ReLUs; the loss falls from thousands to the entropy of the classes."""
     model = _Functional()

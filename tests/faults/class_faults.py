@@ -436,7 +436,7 @@ def _below_zero(opened: Open, model: nn.Module) -> None:
         recorder.step(loss)
 
 
-@_fault("zero-gradients", "3 returns zeros only", "behind the last layer")
+@_fault("targets-out-of-range", "last function (relu)", "Leave the last function out")
 def relu_before_targets_below_zero(opened: Open) -> None:
     model = nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 1), nn.ReLU())
     nn.init.constant_(model[2].bias, -0.5)  # type: ignore[arg-type]

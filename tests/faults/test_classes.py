@@ -7,11 +7,20 @@ from pathlib import Path
 import pytest
 
 from precgui.config import RecordConfig
-from tests.faults import coarse_faults, constant_faults, deliberate_loops, rewritten_faults, state_faults
+from tests.faults import (
+    coarse_faults,
+    constant_faults,
+    data_faults,
+    deliberate_loops,
+    rewritten_faults,
+    setup_faults,
+    state_faults,
+)
 from tests.faults.class_faults import FAULTS, HEALTHY
 from tests.faults.odd_loops import judged
 
 assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
+assert data_faults and setup_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)

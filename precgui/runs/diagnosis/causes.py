@@ -198,7 +198,7 @@ def _of_data(m: Measurements, origin: Origin) -> Cause:
         part=origin.part, step=origin.step,
     ),
                  L_("Clean the data: drop or mask these samples."), (proof,), confidence=0.99,
-                 blame=_of_beginning(m))  # fmt: skip
+                 blame=UNDECIDED if m.own_loop and computes_in_16_bits(m) else _of_beginning(m))  # fmt: skip
 
 
 def _of_input(m: Measurements, origin: Origin) -> Cause:

@@ -13,6 +13,7 @@ from precgui.runs.diagnosis import (
     bookkeeping_rules,
     chance_rules,
     constant_rules,
+    data_rules,
     dead_unit_rules,
     depth_rules,
     digit_rules,
@@ -27,6 +28,7 @@ from precgui.runs.diagnosis import (
     quantised_rules,
     range_rules,
     scale_rules,
+    setup_rules,
     speedup_rules,
     training_rules,
     trend_rules,
@@ -61,6 +63,8 @@ RULES: tuple[Rule, ...] = (
     *chance_rules.RULES,
     *depth_rules.RULES,
     *constant_rules.RULES,
+    *data_rules.RULES,
+    *setup_rules.RULES,
     *loop_rules.RULES,
     *order_rules.RULES,
     *model_rules.RULES,
@@ -69,6 +73,8 @@ RULES: tuple[Rule, ...] = (
     *speedup_rules.RULES,
     *bookkeeping_rules.RULES,
 )
+# What inputs of another scale do to a training.
+_OF_SCALE = ("divergence", "chance-level", "dead-units", "saturated-units", "rate-too-high")
 # A finding on the left says the cause of those on the right, which are then left out.
 _EXPLAINS: dict[str, tuple[str, ...]] = {
     "gradients-not-unscaled": ("divergence", "scale-collapse", "undefined-operation", "dead-units"),
@@ -94,6 +100,62 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     ),
     "alike-units": ("chance-level", "no-progress", "dead-units", "over-fitting"),
     "sorted-batches": ("divergence", "rising-loss", "rate-too-high", "chance-level", "over-fitting"),
+    "inputs-all-alike": (
+        "no-gradients",
+        "zero-gradients",
+        "chance-level",
+        "no-progress",
+        "dead-units",
+        "constant-output",
+        "over-fitting",
+        "vanishing-gradients",
+    ),
+    data_rules.SCALE_OF_INPUTS: (
+        *_OF_SCALE,
+        "no-progress",
+        "rising-loss",
+        "over-fitting",
+        "vanishing-gradients",
+    ),
+    "targets-out-of-range": (
+        "unbounded-loss",
+        "divergence",
+        "rising-loss",
+        "rate-too-high",
+        "chance-level",
+        "no-progress",
+        "dead-units",
+        "saturated-units",
+        "zero-gradients",
+        "no-gradients",
+        "constant-output",
+        "over-fitting",
+    ),
+    "targets-out-of-scale": ("chance-level", "no-progress", "rate-too-high", "rising-loss", "over-fitting"),
+    "one-class": (
+        "zero-gradients",
+        "no-gradients",
+        "no-progress",
+        "chance-level",
+        "constant-output",
+        "dead-units",
+        "over-fitting",
+    ),
+    "softmax-over-wrong-axis": ("chance-level", "no-progress", "over-fitting", "rate-too-high"),
+    "betas-swapped": ("divergence", "rising-loss", "rate-too-high", "no-progress", "chance-level", "over-fitting"),
+    "loss-climbed": (
+        "divergence",
+        "rising-loss",
+        "rate-too-high",
+        "undefined-operation",
+        "nonfinite-update",
+        "forward-overflow",
+        "dead-units",
+        "chance-level",
+        "saturated-units",
+        "over-fitting",
+    ),
+    "ignored-classes": ("undefined-operation", "hidden-infinity", "nonfinite-update", "repeated-skips"),
     "foreign-parameters": ("weights-unchanged", "no-progress", "no-gradients", "zero-gradients"),
     "zero-gradients": (
         "weights-unchanged",
@@ -298,8 +360,20 @@ def _without_inexact_step(findings: list[Finding]) -> list[Finding]:
     return [each for each in findings if each.rule not in dropped]
 
 
+def _with_scale_of_inputs(findings: list[Finding]) -> list[Finding]:
+    """Inputs of a large scale are told where a training fails as it does of them, and with the rank of that failure."""
+    scale = next((each for each in findings if each.rule == data_rules.SCALE_OF_INPUTS), None)
+    if scale is None or scale.is_problem:
+        return findings
+    failed = next((each for each in findings if each.rule in _OF_SCALE and each.is_problem), None)
+    if failed is None:
+        return [each for each in findings if each is not scale]
+    told = replace(scale, severity=failed.severity, evidence=(*scale.evidence, *failed.evidence[:1]))
+    return [told if each is scale else each for each in findings]
+
+
 def _without_consequences(findings: list[Finding]) -> list[Finding]:
-    findings = _without_inexact_step(_with_their_moments(_with_their_cause(findings)))
+    findings = _without_inexact_step(_with_their_moments(_with_their_cause(_with_scale_of_inputs(findings))))
     if any(each.is_problem and each.rule != "chance-level" for each in findings):  # any other fault explains it
         findings = [each for each in findings if each.rule != "chance-level"]
     explained = {name for result in findings if result.is_problem for name in _EXPLAINS.get(result.rule, ())}

@@ -53,6 +53,8 @@ def of_loss(m: Measurements, place: int) -> Origin:
             return Origin(step, "data", part="targets" if "targets of" in each.message else "inputs")
     if _weights_bad_before(m, step):
         return Origin(step, "weights")
+    if _is_batch_broken(m, step):
+        return Origin(step, "data", part="inputs")
     visited = _first_bad_output(m, step)
     named = next((each.module for each in reported if each.module not in WHOLE), "")
     module = visited.module if visited is not None and visited.module else named
@@ -64,6 +66,13 @@ def of_loss(m: Measurements, place: int) -> Origin:
     first = is_first(m, module) and not _computes_by_itself(m, module)
     before = visited.before if visited is not None else _last_checked_before(m, module)
     return Origin(step, "input" if first else "forward", module, _infinite(m, module, step), before)
+
+
+def _is_batch_broken(m: Measurements, step: int) -> bool:
+    """Whether the batch of a step holds NaN or Inf, of a kind that has none in steps with a finite loss."""
+    usual = {row.get("input") for row in m.fact_rows("batches") if row.get("holes") and row.get("step") != step}
+    rows = [row for row in m.fact_rows("broken_batches") if row.get("step") == step]
+    return any((row.get("nan") or row.get("infinite")) and row.get("input") not in usual for row in rows)
 
 
 def _last_checked_before(m: Measurements, module: str) -> str:

@@ -1,0 +1,135 @@
+"""Group C: how model and optimizer are set up: the axis of an attention, the betas, the direction of the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from precgui.runs.diagnosis.analysis import recorded_optimizers
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number
+from precgui.sentences import L_, Sentence
+
+_SLOW = 0.98  # beta of a first moment that remembers 50 steps
+_ALIKE = 1e-3  # relative deviation of a loss from the negative one
+_RISE = 1.2  # of the loss, end over begin
+
+
+def softmax_over_wrong_axis(m: Measurements) -> Answer:
+    """Attention whose weights are normalised over another axis than the one that is summed over."""
+    rows = m.fact_rows("softmax_axes")
+    if not m.own_loop:
+        return None
+    if not rows:
+        return RuledOut("softmax-over-wrong-axis", L_("because no attention was seen whose weights do not add up to 1"))
+    first = rows[0]
+    step, module = int(number(first, "step")), str(first.get("module") or "")
+    least, largest = number(first, "least"), number(first, "largest")
+    proof = Evidence(
+        L_("the softmax is over one axis of the scores, the product that it weighs sums over another one"),
+        {"least": least, "largest": largest, "modules": len(rows)},
+        Sentence(
+            "In step {step} the weights that one result adds up with sum to between {least:.3g} and {largest:.3g}: the "
+            "softmax was over the {normalised} queries, not over the {summed} keys.",
+            step=step, least=least, largest=largest, normalised=int(number(first, "normalised")),
+            summed=int(number(first, "summed")),
+        ),
+    )  # fmt: skip
+    return [
+        Finding(
+            "softmax-over-wrong-axis", "warning",
+            L_("The softmax of an attention is over the wrong axis: its weights do not add up to 1"),
+            step, int(m.steps[-1]), (proof,),
+            L_("Take the softmax over the axis of the keys, the last one of scores [..., queries, keys]: dim=-1."),
+            0.9, "docs/diagnosis.md", module, certainty="exact", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def betas_swapped(m: Measurements) -> Answer:
+    """Adam with a first moment that remembers longer than the second one."""
+    if not m.own_loop:
+        return None
+    known = [each for each in recorded_optimizers(m) if _betas(each) is not None]
+    if not known:
+        return None
+    wrong = next((pair for each in known if (pair := _betas(each)) and pair[0] > pair[1] and pair[0] >= _SLOW), None)
+    if wrong is None:
+        return RuledOut("betas-swapped", L_("because no first moment remembers longer than the second one"))
+    proof = Evidence(
+        "beta1 > beta2, beta1 >= 0.98", {"beta1": wrong[0], "beta2": wrong[1]},
+        Sentence(
+            "The optimizer has betas of {first:g} and {second:g}: a step follows the gradients of the last {long:.0f} "
+            "steps, divided by the size of the last {short:.0f}.",
+            first=wrong[0], second=wrong[1], long=1 / max(1 - wrong[0], 1e-9), short=1 / max(1 - wrong[1], 1e-9),
+        ),
+    )  # fmt: skip
+    return [
+        Finding(
+            "betas-swapped", "warning",
+            Sentence("The betas of the optimizer are swapped: {first:g}, {second:g}", first=wrong[0], second=wrong[1]),
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            Sentence("Swap them: betas=({second:g}, {first:g}).", first=wrong[0], second=wrong[1]),
+            0.9, "Kingma and Ba 2015", certainty="exact", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def _betas(optimizer: Mapping[str, Any]) -> tuple[float, float] | None:
+    betas = optimizer.get("betas")
+    if not isinstance(betas, list) or len(betas) != 2 or not all(isinstance(each, int | float) for each in betas):
+        return None
+    return float(betas[0]), float(betas[1])
+
+
+@np.errstate(all="ignore")
+def loss_climbed(m: Measurements) -> Answer:
+    """A loss of fixed targets that rises since the backward pass begins with its negative, or the optimizer climbs."""
+    optimizers = recorded_optimizers(m)
+    losses = [row for row in m.fact_rows("constant_answers") if number(row, "loss") > 0]
+    known = m.at_loss(np.array([int(number(row, "step")) for row in losses], np.int64))
+    if not m.own_loop or len(optimizers) != 1 or m.n < 5 or not (known > 0).all() or not losses:
+        return None
+    finite = m.loss[m.finite_loss]
+    rises = len(finite) > 4 and float(np.median(finite[-3:])) > _RISE * float(np.median(finite[:3])) > 0
+    turned = [row for row in m.fact_rows("exact_steps") if _is_negative(m, row)]
+    climbs = optimizers[0].get("maximize") is True
+    if not rises or not (climbs or len(turned) > 1):
+        return RuledOut("loss-climbed", L_("because the steps go down the loss that is recorded, or it falls"))
+    text = (
+        L_("The optimizer has maximize=True.") if climbs
+        else Sentence("In step {step} the backward pass began with {root:.4g}, the loss was {loss:.4g}.",
+                      step=int(number(turned[0], "step")), root=number(turned[0], "loss"),
+                      loss=float(m.at_loss(np.array([int(number(turned[0], "step"))], np.int64))[0]))
+    )  # fmt: skip
+    proof = Evidence(
+        L_("the sign of what the steps go down, beside a loss that rises"),
+        {"loss_first": float(np.median(finite[:3])), "loss_last": float(np.median(finite[-3:]))}, text,
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "loss-climbed", "error", L_("The steps go up the loss: its sign is turned"), int(m.steps[0]),
+            int(m.steps[-1]), (proof,),
+            L_("Call backward() of the loss itself, and leave maximize at False."), 0.95, "docs/diagnosis.md",
+            certainty="exact", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def _is_negative(m: Measurements, row: Mapping[str, Any]) -> bool:
+    """Whether the backward pass of a step began with the negative of the loss that is recorded, scaled."""
+    step, root = int(number(row, "step")), number(row, "loss")
+    scaled = float(m.at_loss(np.array([step], np.int64))[0]) * m.scale_at.get(step, 1.0)
+    return root < 0 and abs(root + scaled) <= _ALIKE * abs(scaled)
+
+
+RULES = (
+    Rule("softmax-over-wrong-axis", "C", L_("Do the weights of an attention add up to 1?"), softmax_over_wrong_axis),
+    Rule("betas-swapped", "C", L_("Does the second moment remember longer than the first?"), betas_swapped),
+    Rule("loss-climbed", "C", L_("Do the steps go down the loss?"), loss_climbed),
+)
