@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QStatusBar, QToolButton, QWi
 
 from precgui.gui.going_on import going_on
 from precgui.gui.kit.icons import icon, pixmap
-from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.plain_text import ElidedLabel, PlainLabel, plain_tip
 from precgui.gui.theme import themes
 from precgui.words import _, translated
 
@@ -43,7 +43,7 @@ class StatusLine(QStatusBar):
         self._session: Session | None = None
         self._mark_name = ""
         self._mark = PlainLabel(self)
-        self.text = self._label(_("Running: a title of the usual length"))
+        self.text = ElidedLabel(self)
         self.bar = QProgressBar(self)
         self.bar.setRange(0, PROGRESS_STEPS)
         self.bar.setTextVisible(False)

@@ -242,9 +242,12 @@ class CompareTable(QTableWidget):
 
     def _name_row(self, row: int, opened: OpenRun, compared: Compared, is_base: bool) -> None:
         width = NARROW_NAME_WIDTH if self.width() < NARROW else NAME_WIDTH
+        base = _("{name} (baseline)")
+        if not is_base:  # the row of the baseline has room for that word
+            width += self.fontMetrics().horizontalAdvance(base.format(name=""))
         name = self.fontMetrics().elidedText(opened.name, Qt.TextElideMode.ElideMiddle, width)
         bold = self.verticalHeaderItem(row)
-        shown = _("{name} (baseline)").format(name=name) if is_base else name
+        shown = base.format(name=name) if is_base else name
         head = QTableWidgetItem(swatch_icon(opened, 5.0 if is_base else 2.0), shown)
         place = compared.path or _("not saved")
         head.setToolTip(plain_tip(f"{opened.name}\n{place}"))

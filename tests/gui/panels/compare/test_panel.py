@@ -49,6 +49,19 @@ def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp
     qtbot.waitUntil(lambda: panel.is_empty)
 
 
+def test_that_a_name_uses_the_room_that_the_row_of_the_baseline_takes(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    panel = ComparePanel(session)
+    qtbot.addWidget(panel)
+    panel.resize(700, 600)
+    panel.show()
+    for precision, title in (("fp32", "digits cnn in fp32"), ("bf16-amp", "digits cnn in bf16-amp")):
+        session.runs.open_file(write_run(tmp_path / f"{precision}.h5", title, precision))
+    heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
+    shown = [head.text() for head in heads if head]
+    assert shown[1] == "digits cnn in bf16-amp" and shown[0].endswith(" (baseline)")
+
+
 def test_that_a_pair_is_chosen_also_where_somebody_looks_at_the_panel_already(qtbot: QtBot, tmp_path: Path) -> None:
     session = Session()
     panel = ComparePanel(session)
