@@ -189,6 +189,8 @@ class LinkedPlots(QScrollArea):
 
     def set_runs(self, runs: Sequence[DrawnRun]) -> None:
         """The runs to draw, in this order; call it again when name, colour or visibility has changed."""
+        if {run.key for run in self._runs} - {run.key for run in runs}:
+            self.crosshair.hide()  # it may show a value of a run that is gone
         self._runs = list(runs)
         for frame in self.frames:
             frame.set_runs(self._runs)

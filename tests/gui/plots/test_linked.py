@@ -119,6 +119,17 @@ def test_that_the_readout_says_nan_where_the_loss_is_nan(show: Show) -> None:
     assert "NaN" in plots.frames[LOSS].chart.readout.text()
 
 
+def test_that_the_readout_goes_with_its_run(show: Show) -> None:
+    first, second = (opened(training_run(name, 40)) for name in ("first", "second"))
+    plots = show(first, second)
+    plots.jump_to(7.0)
+    chart = plots.frames[LOSS].chart
+    plots.set_runs([first, second])
+    assert chart.readout.isVisible() and chart.cursor_line.isVisible()
+    plots.set_runs([second])
+    assert not chart.readout.isVisible() and not chart.cursor_line.isVisible()
+
+
 def test_that_a_jump_shows_no_empty_room_before_the_first_step_or_behind_the_last(show: Show) -> None:
     plots = show(opened(training_run("run", 40)))
     plots.jump_to(2.0)
