@@ -288,7 +288,7 @@ class Gallery:
         buffer.open(QIODevice.OpenModeFlag.WriteOnly)
         self._settled().save(buffer, "PNG")  # type: ignore[call-overload]
         path = self._folder / f"{name}.png"
-        _save(Image.open(io.BytesIO(buffer.data().data())).convert("RGB"), path)
+        save_picture(Image.open(io.BytesIO(buffer.data().data())).convert("RGB"), path)
         sys.stdout.write(f"{path} {path.stat().st_size / 1000:.0f} kB\n")
 
     def _settled(self) -> QImage:
@@ -333,7 +333,7 @@ def _is_told(guide: Guide, words: str) -> bool:
     return call_out is not None and words in call_out.text.text() and call_out.frame.isVisible()
 
 
-def _save(image: Image.Image, path: Path) -> None:
+def save_picture(image: Image.Image, path: Path) -> None:
     """With its 256 most frequent colours: a third of the size, exact but for some pixels at the edges of letters.
 
     Where these are far from some pixels, as in pictures with translucent areas, with the 128 most frequent ones, so

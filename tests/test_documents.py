@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +37,20 @@ def sizes() -> ModuleType:
 def test_that_the_documents_show_every_picture_and_no_other(pictures: ModuleType) -> None:
     kept = {path.name for path in (ROOT / "docs" / "images").glob("*.png")}
     assert pictures.shown_pictures() == kept == {f"{name}.png" for name in pictures.PICTURES}
+
+
+def test_that_every_finding_has_a_row_and_every_picture_of_a_change_is_shown() -> None:
+    docs = ROOT / "docs"
+    table = (docs / "findings.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| F")]
+    assert [row[1].split()[0] for row in rows] == [f"F{number}" for number in range(5, 26)]
+    assert all(len(row) == 5 and row[2].strip() and row[3].strip() for row in rows)
+    shown = {
+        name for path in docs.glob("*.md") for name in re.findall(r"images/changes/([\w.-]+)", path.read_text("utf-8"))
+    }
+    kept = {path.name: path.stat().st_size for path in (docs / "images" / "changes").glob("*.png")}
+    assert shown == kept.keys()
+    assert sum(size for name, size in kept.items() if name.startswith("F")) < 1_500_000
 
 
 def test_that_pictures_older_than_their_sources_are_named_with_the_command_that_renews_them(

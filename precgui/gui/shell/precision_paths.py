@@ -76,7 +76,9 @@ def _training_text(window: GuidedWindow) -> str:
     if progress is not None and progress.seconds_left is not None:
         left = wait_text(5 * max(1, round(progress.seconds_left / 5)))
         parts.append(_("About {time} left of this run.").format(time=translated(left)))
-    parts.append(_("The line is the training loss, by decades, the dots are the validation; its metric has its own plot."))
+    parts.append(
+        _("The line is the training loss, by decades, the dots are the validation; its metric has its own plot.")
+    )
     return translated(together(*parts))
 
 
