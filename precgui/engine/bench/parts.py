@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
 import torch
 
 from precgui.engine.backend_flags import set_fp32_arithmetic
@@ -17,6 +16,7 @@ from precgui.errors import first_line
 from precgui.hardware import nvml
 from precgui.hardware.device import Device
 from precgui.hardware.energy import EnergyPlan, measure_step
+from precgui.hardware.free_memory import free_memory_bytes
 from precgui.hardware.gauge import ClockProbe
 from precgui.hardware.power import GpuSensor, RaplSensor, find_sensors
 from precgui.hardware.readings import Missing, known
@@ -204,7 +204,7 @@ def _product(bench: Bench, fmt: str, size: int) -> dict[str, Any]:
 def _unfit(bench: Bench, fmt: str, size: int) -> str:
     """Why a product of this size is not worth a try, empty when it is."""
     predicted_s, operands_bytes = _predicted_s(bench, fmt, size), 4.0 * OPERANDS * size**2
-    if operands_bytes > psutil.virtual_memory().available:
+    if operands_bytes > free_memory_bytes():
         return Sentence(
             "not measured: its operands take {gib:.0f} GiB of the host's memory", gib=operands_bytes / 2**30
         )

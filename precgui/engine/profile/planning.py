@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import psutil
 import torch
 
 from precgui.config import ConfigError, RunConfig, build
@@ -13,6 +12,7 @@ from precgui.config.dotted import put_at
 from precgui.engine import device as devices
 from precgui.engine.errors import EngineError
 from precgui.engine.profile.predict import predicted_ledger, with_batch
+from precgui.hardware.free_memory import free_memory_bytes
 from precgui.planner.ledger import Ledger, difference_sentence
 from precgui.planner.plan import MARGIN, usable_bytes
 from precgui.sentences import L_, message_of
@@ -53,7 +53,7 @@ def machine_memory(requested: str) -> tuple[int, str]:
     device = devices.choose(requested)
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory), devices.name(device)
-    return int(psutil.virtual_memory().available), L_("free memory of this machine")
+    return free_memory_bytes(), L_("free memory of this machine")
 
 
 def carried_on(own: tuple[int, int], other: tuple[int, int], limit: int) -> int:

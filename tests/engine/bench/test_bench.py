@@ -107,8 +107,7 @@ def test_that_a_reference_kernel_is_not_run_at_a_size_that_would_take_minutes(mo
 
 
 def test_that_a_size_that_the_host_cannot_hold_is_not_tried(monkeypatch):
-    memory = SimpleNamespace(available=4 * parts.OPERANDS * 32**2)
-    monkeypatch.setattr(parts, "psutil", SimpleNamespace(virtual_memory=lambda: memory))
+    monkeypatch.setattr(parts, "free_memory_bytes", lambda: 4 * parts.OPERANDS * 32**2)
     result, _ = run(formats=("fp32",), sizes=(32, 48), parts=("gemm", "energy"))
     assert [row["seconds"] is None for row in result["gemm"]] == [False, True]
     assert "host's memory" in result["gemm"][1]["note"]
