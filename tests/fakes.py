@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from precgui.config import RunConfig
+from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.session import Session
 from precgui.gui.training_queue import TrainingQueue
 from precgui.gui.workers.child_work import ChildWork
@@ -51,3 +52,9 @@ class Orders(Session):
     def _order(self, config: RunConfig, place: NamedPlace | None = None) -> None:
         self.ordered.append(config)
         self.wheres.append(place)
+
+
+def formats_of_layers(session: Session) -> AssignedFormats:
+    """What a search for formats of layers keeps, as the panel of a session makes it."""
+    busy, folder = lambda: session.is_busy, lambda: session.folder
+    return AssignedFormats(session.study, busy, session.notice.emit, folder, session)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from precgui.gui.open_run import Problem
 from precgui.words import L_, _, error_text, translated
 
 if TYPE_CHECKING:
-    from precgui.gui.session import Session
+    from precgui.gui.study_control import StudyControl
 
 BASELINE, VERDICT = "fp32", "accuracy_lost"
 _UNVERIFIED = L_("Nothing is verified yet.")
@@ -44,9 +44,12 @@ class AssignedFormats(QObject):
 
     changed = Signal()
 
-    def __init__(self, session: Session, parent: QObject | None = None) -> None:
+    def __init__(
+        self, study: StudyControl, is_busy: Callable[[], bool], report: Callable[[Problem], object],
+        folder: Callable[[], Path], parent: QObject | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(parent)
-        self._session = session
+        self._study, self._is_busy, self._report, self._folder_of_runs = study, is_busy, report, folder
         self.base: RunConfig | None = None  # that was searched for
         self.request: dict[str, Any] = {}  # formats, kind and value of the budget of the search
         self.planned: RunConfig | None = None
@@ -55,17 +58,17 @@ class AssignedFormats(QObject):
         self.is_verified = False
         self.sentence = ""
         self.is_displayed = False  # by a view, so that no notice is needed
-        session.study.changed.connect(self._follow_study)
-        session.study.grid_read.connect(self._adopt)
-        session.study.groups_read.connect(self._judge)
+        study.changed.connect(self._follow_study)
+        study.grid_read.connect(self._adopt)
+        study.groups_read.connect(self._judge)
 
     @property
     def is_verifying(self) -> bool:
-        return self._is_own_study and self._session.study.is_running
+        return self._is_own_study and self._study.is_running
 
     @property
     def _is_own_study(self) -> bool:
-        return self.folder is not None and self._session.study.folder == self.folder
+        return self.folder is not None and self._study.folder == self.folder
 
     def begin(self, request: dict[str, Any]) -> None:
         """A search begins: what was found before is out of date."""
@@ -84,7 +87,7 @@ class AssignedFormats(QObject):
 
         if self.planned is None:
             return
-        if self._session.is_busy:
+        if self._is_busy():
             self._say(translated(_BUSY))
             return
         try:
@@ -95,16 +98,16 @@ class AssignedFormats(QObject):
         except SentenceError as error:
             self._say(_("{error}.").format(error=error_text(error)))
             return
-        folder = self._session.folder / time.strftime("assign-%Y%m%d-%H%M%S")
+        folder = self._folder_of_runs() / time.strftime("assign-%Y%m%d-%H%M%S")
         before, self.folder, self.is_verified = self.folder, folder, False
-        if self._session.study.start(spec, folder, None, places):
+        if self._study.start(spec, folder, None, places):
             self._say(translated(_RUNS).format(folder=folder))
         else:
             self.folder = before
 
     def _adopt(self) -> None:
         """Take the formats of a study that was opened, where none are found that wait to be verified."""
-        study = self._session.study
+        study = self._study
         planned = study.grid.formats_of_layers if study.grid is not None else None
         if planned is None or self._is_own_study or (self.planned is not None and self.folder is None):
             return
@@ -113,7 +116,7 @@ class AssignedFormats(QObject):
         self._follow_study()
 
     def _follow_study(self) -> None:
-        study = self._session.study
+        study = self._study
         if self._is_own_study and study.is_running:
             self._say(translated(_RUNS).format(folder=self.folder))
         elif self._is_own_study:
@@ -122,7 +125,7 @@ class AssignedFormats(QObject):
 
     def _judge(self) -> None:
         """Say whether the formats keep the metric, once the study has ended."""
-        study = self._session.study
+        study = self._study
         if not self._is_own_study or study.is_running or self.planned is None:
             return
         was_verified, self.is_verified = self.is_verified, False
@@ -136,7 +139,7 @@ class AssignedFormats(QObject):
             self.is_verified = True
             self._say(translated(_MET).format(seeds=verdict.n))
             if not was_verified and not self.is_displayed:
-                self._session.notice.emit(Problem(translated(_WHERE_MET), severity="info"))
+                self._report(Problem(translated(_WHERE_MET), severity="info"))
         else:
             text = translated(_NOT_MET_WHY if verdict.why else _NOT_MET)
             named, why = translated(verdict.verdict), translated(verdict.why)

@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from precgui.gui.theme import severity_colour, themes
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.live import LiveRun
 from precgui.runs.run import Run
-from precgui.words import L_, translated
 
 if TYPE_CHECKING:
-    from precgui.runs.diagnosis import Diagnosis
+    from precgui.runs.diagnosis.findings import Diagnosis
 
-VERDICTS = {"healthy": L_("Healthy"), "cannot be told": L_("Cannot be told"), "problems": L_("Problems")}
 Reader = Callable[[], AbstractContextManager[Run]]
 
 
@@ -66,33 +63,6 @@ def _judged(key: str, run: Run, reader: Reader) -> JudgedRun:
     except RunFileError:
         return JudgedRun(key, run, None, 0.0)
     return JudgedRun(key, run, result, time.perf_counter() - begin)
-
-
-def short_verdict(diagnosis: Diagnosis) -> str:
-    """The diagnosis for a narrow cell: healthy, or the title of the gravest problem."""
-    if diagnosis.problems:
-        return translated(diagnosis.problems[0].title)
-    return translated(VERDICTS.get(diagnosis.verdict, diagnosis.verdict))
-
-
-def verdict_colour(diagnosis: Diagnosis | None) -> str:
-    """The colour of a verdict; muted while there is none."""
-    theme = themes().theme
-    if diagnosis is None or diagnosis.verdict == "cannot be told":
-        return theme.muted
-    return theme.ok if diagnosis.verdict == "healthy" else severity_colour(diagnosis.problems[0].severity)
-
-
-def has_error(diagnosis: Diagnosis) -> bool:
-    """Whether the gravest problem is an error."""
-    return bool(diagnosis.problems) and diagnosis.problems[0].severity == "error"
-
-
-def urgency(diagnosis: Diagnosis | None) -> int:
-    """0 for a run with an error, 1 for one with warnings, 2 for the others."""
-    if diagnosis is None or not diagnosis.problems:
-        return 2
-    return int(not has_error(diagnosis))
 
 
 def examined(run: Run) -> Diagnosis:

@@ -38,8 +38,9 @@ class Session(QObject):
         self.runs = OpenRuns(self.notice.emit, self.undo, self)
         self.requests = Requests(self.runs, self)
         self.training = TrainingQueue(
-            self.runs, self.requests, self.study, self.notice.emit, lambda: self._folder, self
+            self.runs, self.requests, lambda: self.study.is_running, self.notice.emit, lambda: self._folder, self
         )
+        self.study.changed.connect(self.training.follow_study)
         self.training.ended.connect(lambda _: self.folder_changed.emit())
         self.models = ModelScans(self.notice.emit, lambda: self._folder, self)
         self.models.kept.connect(self._show_model)

@@ -17,7 +17,6 @@ from precgui.gui.open_run import Problem
 from precgui.gui.open_runs import OpenRuns
 from precgui.gui.requests import Requests
 from precgui.gui.run_progress import RunProgress, progress_of
-from precgui.gui.study_control import StudyControl
 from precgui.runs.broken_off import BrokenOff
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
@@ -44,11 +43,11 @@ class TrainingQueue(QObject):
     left = Signal()  # a child process has ended
 
     def __init__(
-        self, runs: OpenRuns, requests: Requests, study: StudyControl, report: Callable[[Problem], object],
-        folder: Callable[[], Path], parent: QObject,
+        self, runs: OpenRuns, requests: Requests, is_study_running: Callable[[], bool],
+        report: Callable[[Problem], object], folder: Callable[[], Path], parent: QObject,
     ) -> None:  # fmt: skip
         super().__init__(parent)
-        self._runs, self._requests, self._study = runs, requests, study
+        self._runs, self._requests, self._is_study_running = runs, requests, is_study_running
         self._report, self._folder = report, folder
         self.waiting: list[RunConfig] = []
         self._trials: list[tuple[RunConfig, str | RunConfig]] = []  # each beside a run by its key, or by its config
@@ -61,7 +60,6 @@ class TrainingQueue(QObject):
         self._timer = QTimer(self, interval=DRAIN_MS)
         self._timer.timeout.connect(self._drain)
         self._closed = self._measuring = self._goes_on = False
-        study.changed.connect(self._on_study)
 
     @property
     def is_training(self) -> bool:
@@ -111,9 +109,9 @@ class TrainingQueue(QObject):
             self._where.append((config, place))
         if self._measuring:
             self._report(Problem(_("The run starts when the measurement in Hardware has ended."), severity="info"))
-        elif self._study.is_running:
+        elif self._is_study_running():
             self._report(Problem(_("The run starts when the study in Live has ended."), severity="info"))
-        if self._thread is not None or self._measuring or self._study.is_running:
+        if self._thread is not None or self._measuring or self._is_study_running():
             self.changed.emit()
         self._next(is_asked_now=True)
 
@@ -196,7 +194,7 @@ class TrainingQueue(QObject):
         self._requests.go("live")
 
     def _is_free(self) -> bool:
-        if self.is_training or self._study.is_running or self._measuring:
+        if self.is_training or self._is_study_running() or self._measuring:
             self._report(Problem(_("Something else is being trained or measured; attach when it has ended.")))
             return False
         return True
@@ -249,14 +247,15 @@ class TrainingQueue(QObject):
 
     # From one run to the next
 
-    def _on_study(self) -> None:
+    def follow_study(self) -> None:
+        """A study has begun or ended; what waits may begin."""
         self.changed.emit()
         self._next()
 
     def _next(self, ended: str | None = None, *, is_asked_now: bool = False) -> None:
         """Begin the run that waits longest, if nothing is in its way. It becomes the current run when it was asked for
         just now, or when the run `ended` that it follows is the current one."""
-        if self._thread is not None or not self.waiting or self._measuring or self._study.is_running:
+        if self._thread is not None or not self.waiting or self._measuring or self._is_study_running():
             return
         config = self.waiting.pop(0)
         path = new_run_path(self._folder(), config)

@@ -13,7 +13,7 @@ from precgui.words import Sentence, _, translated
 if TYPE_CHECKING:
     from precgui.gui.diagnosing import JudgedRun
     from precgui.gui.session import Session
-    from precgui.runs.diagnosis import Finding
+    from precgui.runs.diagnosis.findings import Finding
 
 INTERVAL_MS = 3000
 _FEWEST_STEPS = 24  # before them a search for the loss scale resembles a collapse

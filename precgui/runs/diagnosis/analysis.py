@@ -26,6 +26,7 @@ _KNOWN = ("adam", "rmsprop", "lion", "adagrad", "lamb")  # optimizers that divid
 _VARIED = 2.0  # quotient of large and small gradients
 # Precisions whose range is that of FP16.
 NARROW = tuple(name for name, row in TRAITS.items() if row.operand == "fp16")
+_SIGNED_TASKS = ("gan", "cartpole")  # their losses are no measure of progress
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,11 @@ def growth(m: Measurements, end: int) -> Growth | None:
 
 
 @np.errstate(all="ignore")
+def no_measure(m: Measurements) -> bool:
+    """Losses that may rise in a healthy run: of adversaries and policies, or of changing sign."""
+    return m.config.task in _SIGNED_TASKS or bool((m.loss[m.finite_loss] < 0).any())
+
+
 def update_ratios(m: Measurements) -> tuple[Values, Values]:
     """Steps, and the L2 norm of all updates over that of all weights (of the tensors that were updated).
 

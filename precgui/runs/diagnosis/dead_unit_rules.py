@@ -6,7 +6,15 @@ import numpy as np
 
 from precgui.events import Severity
 from precgui.runs.diagnosis import origin
-from precgui.runs.diagnosis.analysis import growth, lower_rate, narrow_range, percent, storage, update_ratios
+from precgui.runs.diagnosis.analysis import (
+    growth,
+    lower_rate,
+    narrow_range,
+    no_measure,
+    percent,
+    storage,
+    update_ratios,
+)
 from precgui.runs.diagnosis.blame import blame_of_symptom
 from precgui.runs.diagnosis.chance_rules import LITTLE, chance_proof, flat_at_chance
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
@@ -14,7 +22,6 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows
 from precgui.runs.diagnosis.nan_aware import least
 from precgui.runs.diagnosis.rate_cause import HUGE_UPDATE, LARGE_UPDATES
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.diagnosis.training_rules import no_measure
 from precgui.sentences import L_, Sentence
 
 _DEAD = 0.999  # share of zeros

@@ -15,6 +15,7 @@ from precgui.runs.diagnosis.analysis import (
     lower_rate,
     median,
     narrow_range,
+    no_measure,
     optimizer_of,
     rolling_median,
     storage,
@@ -30,7 +31,6 @@ from precgui.runs.diagnosis.rate_cause import HUGE_UPDATE, LARGE_UPDATES
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.sentences import L_, Sentence, recased
 
-_SIGNED_TASKS = ("gan", "cartpole")  # their losses are no measure of progress
 # Precisions that do not make a training diverge: FP32 or FP64 weights, operands of 16 bits or more.
 _WIDE = tuple(
     name
@@ -291,11 +291,6 @@ def _gathers_pace(m: Measurements, loss: Values, begin: float) -> float | None:
 
 def _pace(m: Measurements) -> float:
     return _PACED if m.finite_loss[-1] else _PACED_TO_NAN
-
-
-def no_measure(m: Measurements) -> bool:
-    """Losses that may rise in a healthy run: of adversaries and policies, or of changing sign."""
-    return m.config.task in _SIGNED_TASKS or bool((m.loss[m.finite_loss] < 0).any())
 
 
 def _weight_growth(m: Measurements) -> float:

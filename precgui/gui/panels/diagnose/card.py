@@ -11,8 +11,7 @@ from precgui.gui.kit.icons import pixmap
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.diagnose.sparkline import Sparkline, summary
 from precgui.gui.theme import severity_colour, themes
-from precgui.runs.diagnosis import BLAME, Finding, blame_sentence
-from precgui.runs.diagnosis.findings import CERTAINTIES
+from precgui.runs.diagnosis.findings import BLAME, CERTAINTIES, Finding, blame_sentence
 from precgui.runs.loop_lines import fix_lines
 from precgui.words import L_, _, p_, translated
 

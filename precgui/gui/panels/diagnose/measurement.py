@@ -13,7 +13,7 @@ from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_run import Problem
 from precgui.gui.run_task import Refusals, at_run, place_of
 from precgui.gui.session import Session
-from precgui.runs.diagnosis import BLAME
+from precgui.runs.diagnosis.findings import BLAME
 from precgui.runs.replays import REPLAYS
 from precgui.words import L_, _, translated
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QToolButton, QVBoxLayout, QWi
 from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
 from precgui.config.dotted import put_at
 from precgui.gui.answer import Answer, thread
-from precgui.gui.diagnosing import JudgedRun, has_error, judgement
+from precgui.gui.diagnosing import JudgedRun, judgement
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.answer_label import AnswerLabel
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
@@ -30,8 +30,8 @@ from precgui.gui.proof import Proof
 from precgui.gui.requests import TensorPlace
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.runs.diagnosis import Diagnosis, Finding
-from precgui.runs.diagnosis.findings import blame_alone
+from precgui.gui.verdicts import has_error
+from precgui.runs.diagnosis.findings import Diagnosis, Finding, blame_alone
 from precgui.runs.recorded_facts import breaks_sentence
 from precgui.words import L_, _, error_text, p_, together, translated
 

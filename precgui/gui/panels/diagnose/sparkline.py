@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import severity_colour, themes
-from precgui.runs.diagnosis import Evidence
+from precgui.runs.diagnosis.findings import Evidence
 from precgui.words import Sentence, _, translated
 
 _HEIGHT, _MARGIN = 44, 5

@@ -6,12 +6,12 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 
-from precgui.gui.diagnosing import short_verdict, urgency, verdict_colour
 from precgui.gui.kit.filled_cells import OwnColours
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_run import OpenRun
 from precgui.gui.plots.export import swatch_icon
-from precgui.runs.diagnosis import Diagnosis
+from precgui.gui.verdicts import short_verdict, urgency, verdict_colour
+from precgui.runs.diagnosis.findings import Diagnosis
 from precgui.words import _, translated
 
 _MOST_ROWS = 6

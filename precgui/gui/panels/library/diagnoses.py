@@ -16,7 +16,7 @@ from precgui.runs.file.reader import open_run
 from precgui.runs.library_index import LibraryEntry
 
 if TYPE_CHECKING:
-    from precgui.runs.diagnosis import Diagnosis
+    from precgui.runs.diagnosis.findings import Diagnosis
 
 MOST = 200  # runs, the newest first: each is read as a whole
 Judged: TypeAlias = "tuple[Path, float, Diagnosis | None]"

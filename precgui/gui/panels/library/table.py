@@ -12,10 +12,10 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersisten
 from PySide6.QtGui import QColor, QFont, QIcon
 
 from precgui.examples import title_for_reader
-from precgui.gui.diagnosing import short_verdict, urgency, verdict_colour
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
+from precgui.gui.verdicts import short_verdict, urgency, verdict_colour
 from precgui.places.settings import HERE
 from precgui.runs.facts import date_text
 from precgui.runs.figures import FIGURES
@@ -26,7 +26,7 @@ from precgui.runs.outcome import outcome_sentence
 from precgui.words import L_, _, p_, translated
 
 if TYPE_CHECKING:
-    from precgui.runs.diagnosis import Diagnosis
+    from precgui.runs.diagnosis.findings import Diagnosis
 
 Index = QModelIndex | QPersistentModelIndex
 UNKNOWN = "–"

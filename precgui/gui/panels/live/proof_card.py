@@ -21,7 +21,7 @@ from precgui.gui.theme import severity_colour, themes
 from precgui.words import _, translated
 
 if TYPE_CHECKING:
-    from precgui.runs.diagnosis import Evidence, Finding
+    from precgui.runs.diagnosis.findings import Evidence, Finding
 
 MOST = 3  # plots, which stand side by side
 _PLOT_PX = 190

@@ -93,7 +93,8 @@ class SetupPanel(QWidget):
         self.form: Form[RunConfig] = Form(RunConfig, build_compatible, {"precision": self.precision}, self)
         self.kind = SegmentedChoice((ONE_RUN, STUDY, EXISTING), _("One run, a study, or a model that is trained"), self)
         self.study = StudySettings(session.folder, self)
-        self.assigned_formats = AssignedFormats(session, self)
+        self.assigned_formats = AssignedFormats(
+            session.study, lambda: session.is_busy, session.notice.emit, lambda: session.folder, self)  # fmt: skip
         self.consent = Consent(self, session.agreed_code)
         self._state = WhenVisible(self, self._refresh)
         self.message = PlainLabel(self)

@@ -10,14 +10,13 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, build, load
-from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.runs.verdict.judge import Verdict
 from precgui.sweeps.folder import create_sweep
 from precgui.sweeps.spec import make_spec
-from tests.fakes import FakeChild
+from tests.fakes import FakeChild, formats_of_layers
 
 LONG_MS = 480_000  # on a machine that may be busy
 SMALL = ["model.name=mlp", "train.max_steps=10", "device=cpu", "threads=1"]
@@ -44,7 +43,7 @@ def session(qtbot: QtBot, tmp_path: Path) -> Session:
 
 @pytest.fixture
 def view(qtbot: QtBot, session: Session) -> AssignView:
-    made = AssignView(load("digits-quick", SMALL), AssignedFormats(session, session))
+    made = AssignView(load("digits-quick", SMALL), formats_of_layers(session))
     qtbot.addWidget(made)
     made.resize(900, 500)
     made.show()
@@ -202,7 +201,7 @@ def test_that_formats_that_are_verified_after_the_sheet_was_closed_are_told_and_
 
 
 def test_that_formats_found_for_other_settings_say_so(qtbot: QtBot, session: Session) -> None:
-    formats = AssignedFormats(session, session)
+    formats = formats_of_layers(session)
     formats.take(load("digits-quick", SMALL), *_planned())
     view = AssignView(load("digits-quick", [*SMALL, "optimizer.lr=0.01"]), formats)
     qtbot.addWidget(view)

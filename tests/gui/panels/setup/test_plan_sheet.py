@@ -9,14 +9,13 @@ from PySide6.QtWidgets import QPushButton, QTabWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, load
-from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.panels.setup.plan_sheet import FormulaPlan, PlanSheet
 from precgui.gui.session import Session
 from precgui.places.settings import add_place, command_place
 from precgui.places.tasks import TASKS
 from precgui.planner.ledger import PARTS
-from tests.fakes import FakeChild
+from tests.fakes import FakeChild, formats_of_layers
 
 PLAN: dict[str, Any] = {
     "parts": {f"{part}_bytes": 0 for part in PARTS} | {"weights_bytes": 1 << 20, "activations_bytes": 3 << 20},
@@ -36,7 +35,7 @@ def first_change(sheet: PlanSheet) -> QPushButton:
 
 @pytest.fixture
 def sheet(qtbot: QtBot, children: list[FakeChild]) -> PlanSheet:
-    made = PlanSheet(load("digits-quick"), AssignedFormats(Session()))
+    made = PlanSheet(load("digits-quick"), formats_of_layers(Session()))
     qtbot.addWidget(made)
     return made
 
@@ -100,7 +99,7 @@ def test_that_what_is_wrong_is_one_sentence(sheet: PlanSheet, children: list[Fak
 
 def test_that_code_of_the_users_own_is_not_run_for_a_plan(qtbot: QtBot, children: list[FakeChild]) -> None:
     children.clear()
-    made = PlanSheet(load("digits-quick", ["task=mine.py:make"]), AssignedFormats(Session()))
+    made = PlanSheet(load("digits-quick", ["task=mine.py:make"]), formats_of_layers(Session()))
     qtbot.addWidget(made)
     made.run_plan.ask()
     assert children == []
