@@ -208,6 +208,9 @@ def test_that_show_me_draws_the_numbers_of_the_finding_with_their_limit_and_back
     assert working.host.current == "live" and live.proof_card is not None and live.proof_card.isVisible()
     assert card.finding.title in live.proof_card.title.text()
     drawn = live.proof_card.plots[0]
+    proof = live.proof_card
+    working.resize(800, 600)
+    qtbot.waitUntil(lambda: all(proof.rect().contains(each.geometry()) for each in proof.plots))
     assert drawn.evidence.series == next(e.series for e in card.finding.evidence if len(e.series) > 1)
     assert [run.key for run in live.plots.frames[0].chart.runs] == [key]  # this run alone
     qtbot.wait(20)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from precgui.runs.diagnosis.findings import Evidence, Finding
 
 MOST = 3  # plots, which stand side by side
-_PLOT_PX = 190
+_PLOT_PX, _LEAST_PLOT_PX = 190, 120  # high; less where the window is low
 _LOG_FROM = 1000.0  # largest over smallest value, from which the axis is logarithmic
 _SHADE = 28  # of 255: how dense the steps of the finding are shaded
 _DOTS_BELOW = 60  # points: with fewer each is marked
@@ -45,7 +45,8 @@ class ProofCard(QFrame):
         self.plots = [ProofPlot(each, finding, colour_of(opened)) for each in proof.evidence[:MOST]]
         self.texts = [label(translated(each.text), "muted", selectable=True) for each in proof.evidence[:MOST]]
         for plot, text in zip(self.plots, self.texts, strict=True):
-            plot.setFixedHeight(_PLOT_PX)
+            plot.setMinimumHeight(_LEAST_PLOT_PX)
+            plot.setMaximumHeight(_PLOT_PX)
             text.setAlignment(Qt.AlignmentFlag.AlignTop)
         beside = [(column(text, 1, plot, spacing=2), 1) for plot, text in zip(self.plots, self.texts, strict=True)]
         head = row((self.title, 1), self.more, self.close_button)
