@@ -25,7 +25,7 @@ LARGE, SMALL, WIDE, MIDDLE = (1280, 800), (800, 600), (1920, 1080), (1180, 760)
 Mode = Literal["light", "dark"]
 Language = Literal["en", "zh_CN"]
 CHINESE = ".zh-CN"  # behind the name of a picture in Chinese, as behind that of a document
-State = Literal["first-run", "empty", "examples", "study", "jobs", "stopped", "runs", "measured"]
+State = Literal["first-run", "empty", "examples", "study", "jobs", "stopped", "runs", "place", "measured"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,17 @@ def _chinese() -> dict[str, Picture]:
     }
 
 
+def _of_a_place() -> dict[str, Picture]:
+    """A run at a place, in both themes: where it is chosen, what there is, and the link lost."""
+    pictures = {
+        "places": Picture("place", "hardware/places", size=MIDDLE),
+        "where": Picture("place", "setup", size=MIDDLE, view="where"),
+        "lost-link": Picture("place", "live", view="lost"),
+    }
+    modes: tuple[Mode, ...] = ("light", "dark")
+    return {f"{name}-{mode}": replace(picture, mode=mode) for name, picture in pictures.items() for mode in modes}
+
+
 PICTURES: dict[str, Picture] = {
     "first-run-light": Picture("first-run", "setup"),
     "first-run-dark": Picture("first-run", "setup", "dark"),
@@ -150,6 +161,7 @@ PICTURES: dict[str, Picture] = {
     "schedule-light": Picture("measured", "inspect/tensors", how="precgui run with a precision schedule"),
     "schedule-dark": Picture("measured", "inspect/tensors", "dark", how="precgui run with a precision schedule"),
     "ranks-light": Picture("measured", "inspect/time", how="precgui run with parallel.ranks=2"),
+    **_of_a_place(),
     **_chinese(),
 }
 

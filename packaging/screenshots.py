@@ -30,6 +30,7 @@ from PIL import Image
 from PySide6.QtCore import QBuffer, QIODevice, QLocale, QPoint
 from PySide6.QtGui import QFontDatabase, QImage, QPainter
 from PySide6.QtWidgets import QApplication
+from staged_place import StagedPlace
 from staged_study import study_with_jobs
 
 from precgui import config
@@ -37,9 +38,12 @@ from precgui.examples import EXAMPLES
 from precgui.gui.notices import Notices
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.diagnose.panel import DiagnosePanel
+from precgui.gui.panels.hardware.panel import HardwarePanel
+from precgui.gui.panels.hardware.places_tab import PlacesTab
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
 from precgui.gui.panels.library.panel import LibraryPanel
+from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.first_paths import PATHS
@@ -48,8 +52,10 @@ from precgui.gui.shell.language import use_language
 from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
+from precgui.places.machine import machine_asked
+from precgui.words import _
 
-STATES: tuple[State, ...] = ("empty", "first-run", "examples", "study", "jobs", "stopped", "runs")
+STATES: tuple[State, ...] = ("empty", "first-run", "examples", "study", "jobs", "stopped", "runs", "place")
 MOST_APART = 40  # of a colour of a picture from that in its file, in steps of 256
 SETTLE_S, SETTLE_LIMIT_S = 0.6, 20  # redraws are staggered over some ticks
 RUN_LIMIT_S = 900
@@ -182,6 +188,9 @@ class Gallery:
         elif state == "runs":
             self._close_runs()
             self._train()
+        elif state == "place":
+            self._close_runs()
+            self._train_at_a_place()
 
     def take(self, name: str, picture: Picture) -> None:
         """Save NAME.png of a picture."""
@@ -225,6 +234,23 @@ class Gallery:
             assert isinstance(library, LibraryPanel)
             self._until(lambda: library.table.rowCount() > 0, 60)
             library.view.select_rows([0])
+        setup, hardware = self._window.host.panels["setup"], self._window.host.panels["hardware"]
+        if picture.state == "place":
+            self._staged.find()
+            self._until(lambda: not self._session.training.link_state, 120)
+        if picture.view == "where":
+            assert isinstance(setup, SetupPanel)
+            setup.where.read()
+            setup.where.choose(self._staged.place.name)
+            self._until(lambda: machine_asked(self._staged.place) is not None, 240)
+        if picture.place == "hardware/places":
+            assert isinstance(hardware, HardwarePanel)
+            places = next(tab for tab in hardware.findChildren(PlacesTab))
+            places.test()
+            self._until(lambda: places.table.texts()[0][1] == _("answers"), 120)
+        if picture.view == "lost":
+            self._staged.lose()
+            self._until(lambda: "next try" in self._session.training.link_state, 60)
         inspect = self._window.host.panels["inspect"]
         if picture.view == "Export":
             assert isinstance(inspect, InspectPanel)
@@ -276,7 +302,21 @@ class Gallery:
         training.stop()
         self._until(lambda: not training.is_training and runs[runs.current or ""].run.status == "stopped", 60)
 
+    def _train_at_a_place(self) -> None:
+        """Let a long run go on at a place."""
+        training = self._session.training
+        self._staged = StagedPlace(Path(os.environ["HOME"]))
+        training.start(config.load(RECIPE, [*SETTINGS, "train.epochs=400", "title=Digits in FP16"]), self._staged.place)
+
+        def has_begun() -> bool:
+            progress = training.progress()
+            return progress is not None and progress.step > 100
+
+        self._until(has_begun, RUN_LIMIT_S)
+
     def close(self) -> None:
+        if hasattr(self, "_staged"):
+            self._staged.end()
         ended: list[bool] = []
         self._session.shutdown(lambda: ended.append(True))
         self._until(lambda: bool(ended), 30)

@@ -21,7 +21,8 @@ from precgui.places.placed_job import MOST_FUTILE, Detached, JobError, PlacedJob
 from precgui.places.runner import JobConnection
 from precgui.places.settings import NamedPlace
 from precgui.process.child import ChildTask
-from tests.places.played_agent import JOB, PLACE, PlayedAgents, ended_job, make_job, step
+from precgui.process.frames import WITHOUT_SENTENCES
+from tests.places.played_agent import JOB, PLACE, PlayedAgents, ended_job, make_job, real_job, step
 
 CUTS = 100 if os.environ.get("PLACES_LONG") else 10
 
@@ -48,6 +49,39 @@ def test_that_a_run_is_followed_and_its_file_brought_home(monkeypatch: pytest.Mo
     assert (tmp_path / "home" / "run.h5").read_bytes() == content
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["run.h5"]
     job.close()
+
+
+def test_that_a_run_at_an_earlier_precgui_is_let_go_followed_again_and_brought_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(REPLIES, "_protocol", WITHOUT_SENTENCES)  # that of its agents
+    folder = real_job(20, ends=False)
+    PlayedAgents(monkeypatch, [])
+    first = PlacedJob(PLACE, JOB)
+    first.open()
+    steps = [event.step for event in until_step(first, 12)]
+    first.close()
+    connection = JobConnection(folder, after=21)
+    connection.send([step(21)])
+    connection.send([RunEnded(5.0, "completed")])
+    again = PlacedJob(PLACE, JOB, after=first.number, after_row=first.row_number)
+    again.open()
+    steps += [event.step for event in followed(again) if isinstance(event, StepDone)]
+    assert steps == list(range(1, 22))
+    again.fetch(RUN_FILE, tmp_path / "run.h5")
+    again.close()
+    assert (tmp_path / "run.h5").read_bytes() == (folder.out / RUN_FILE).read_bytes()
+    assert folder.frames.read_bytes()[4] == WITHOUT_SENTENCES
+
+
+def until_step(job: PlacedJob, number: int) -> list[StepDone]:
+    """The steps of a job, until the message with this one."""
+    steps: list[StepDone] = []
+    while not steps or steps[-1].step < number:
+        message = job.receive(0.05)
+        if isinstance(message, JobEvents):
+            steps += [event for event in message.events if isinstance(event, StepDone)]
+    return steps
 
 
 def test_that_a_link_cut_at_any_byte_loses_nothing_and_repeats_nothing(
