@@ -36,7 +36,7 @@ class Scalars:
         return np.where(place >= 0, self.value[place], np.nan) if len(self.step) else np.full(len(steps), np.nan)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImportedRun:
     """Scalars of one training. `chosen` maps signals of `runs.run` to series, power not among them.
 
