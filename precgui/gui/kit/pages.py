@@ -47,7 +47,7 @@ class PageTabs(QTabWidget):
         if title:
             head = PlainLabel(title)
             head.setProperty("kind", "title")
-            head.setContentsMargins(4, 0, 16, 4)
+            head.setContentsMargins(0, 0, 16, 4)
             self.setCornerWidget(head, Qt.Corner.TopLeftCorner)
 
     def event(self, event: QEvent) -> bool:
