@@ -94,7 +94,7 @@ class PathChoice:
     picture: str
     path: FirstPath | None
     pair: tuple[RunConfig, ...] = ()
-    two_core_s: float = 0.0  # of the whole pair, before it was timed here
+    two_core_s: float = 0.0  # CPU time of the whole pair, a thread each, before it was timed here
 
 
 def says(text: str) -> Callable[[GuidedWindow], str]:

@@ -255,11 +255,11 @@ WHICH = precision_path(
     (
         PathChoice(
             "pictures", L_("Images"), L_("A small CNN on the bundled digits."), "digits",
-            precision_path(PICTURES), recipe_pair(PICTURES), 40,
+            precision_path(PICTURES), recipe_pair(PICTURES), 30,
         ),
         PathChoice(
             "text", L_("Text"), L_("A small GPT on the source of Python's own library, 60 steps."), "text",
-            precision_path(TEXT), recipe_pair(TEXT), 100,
+            precision_path(TEXT), recipe_pair(TEXT), 50,
         ),
         PathChoice("own", L_("My own script"), L_("two lines to paste"), "", _OWN),
         PathChoice("unsure", L_("Not sure"), L_("all recipes"), "detection", None),
