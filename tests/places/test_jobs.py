@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -58,7 +59,8 @@ class Answers:
     def __init__(self) -> None:
         self._source, output = os.pipe()
         self.agent = Agent(output)
-        self._output, self._reader = output, FrameReader(REPLIES)
+        weakref.finalize(self.agent, os.close, output)  # not before its threads, which may just write, let go of it
+        self._reader = FrameReader(REPLIES)
         self._messages: deque[object] = deque()
 
     def until(self, kind: type, wanted: Callable[[Any], bool] = lambda message: True) -> Any:
@@ -68,11 +70,12 @@ class Answers:
                 message = self._messages.popleft()
                 if isinstance(message, kind) and wanted(message):
                     return message
-            self._messages += self._reader.feed(os.read(self._source, 1 << 16))
+            received = os.read(self._source, 1 << 16)
+            assert received, "the agent's end of the pipe is closed"
+            self._messages += self._reader.feed(received)
 
     def close(self) -> None:
         self.agent.close()
-        os.close(self._output)
         os.close(self._source)
 
 
