@@ -11,7 +11,7 @@ from torch import Tensor
 
 from precgui.engine.device import free_bytes
 from precgui.engine.shadow.loop_step import examined
-from precgui.engine.shadow.loop_tape import LoopTape, Room
+from precgui.engine.shadow.loop_tape import LoopTape, MemoryBound
 from precgui.engine.telemetry.backends import fetched
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Weight
@@ -58,7 +58,7 @@ class ExactSteps:
         named = [(each.name, each.own) for each in weights]
         with unseen():
             free = free_bytes(device)
-            room = Room(int(_SHARE_OF_FREE * free), int(_LEFT_FREE * free), lambda: free_bytes(device))
+            room = MemoryBound(int(_SHARE_OF_FREE * free), int(_LEFT_FREE * free), lambda: free_bytes(device))
             self.tape = LoopTape(named, module, room, self._left_s())
 
     def _why_not(self, weights: Sequence[Weight], device: torch.device) -> str | None:

@@ -26,7 +26,7 @@ _KNOWN = frozenset({"aten", "prims", "prim", "precgui"})
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryBound:
     """Memory that the values of a step may take: they may hold `most_bytes` longer than they would, as long as `free`
     tells of `left_bytes` that nobody has."""
 
@@ -58,7 +58,7 @@ class LoopTape:
     """Told of each operation of a step by a mode; to be thrown away where `why_not` is not empty."""
 
     def __init__(
-        self, named: Iterable[tuple[str, Tensor]], module: Callable[[], str | None], room: Room, most_s: float
+        self, named: Iterable[tuple[str, Tensor]], module: Callable[[], str | None], room: MemoryBound, most_s: float
     ) -> None:
         """`named` are the weights that the step may change; `module` returns the one whose forward pass is running.
 
@@ -214,4 +214,4 @@ class LoopTape:
             self.give_up(first_line(error, 160))
 
 
-__all__ = ["LoopTape", "Room", "Stage", "Used"]
+__all__ = ["LoopTape", "MemoryBound", "Stage", "Used"]
