@@ -25,6 +25,7 @@ SAME_VALUES = _SAME_OBJECT | {
 _SAME_FORMAT = (SAME_VALUES - {"to", "type", "float", "half", "bfloat16", "double"}) | {
     "abs", "sum", "mean", "var", "std", "pow", "square", "sqrt", "exp", "clamp", "norm", "amax", "amin", "relu",
 }  # fmt: skip
+_FP32_IN_AUTOCAST = {"sum", "pow", "square", "exp", "norm"}  # of _SAME_FORMAT, on CUDA
 OPERATIONS = {"softmax", "log_softmax", "sigmoid", "tanh", "std", "var", "mean"}
 _PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum", "linear"}
 _MODULES = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "Tanh": "tanh"}
@@ -76,9 +77,9 @@ def cast_of(source: Source, node: ast.AST) -> tuple[str, ast.expr] | None:
     return (UNKNOWN, operand) if is_dtype else None
 
 
-def is_half(source: Source, node: ast.AST | None, depth: int = 0) -> bool:
+def is_half(source: Source, node: ast.AST | None, depth: int = 0, *, autocast: bool = False) -> bool:
     """Whether a tensor is certainly FP16: cast to it, or computed from such tensors and numbers by operations that keep
-    the format, outside of autocast."""
+    the format, outside of autocast; with `autocast`, by those that keep it there, too."""
     for _ in range(2 * _MOST_STEPS if depth < _MOST_STEPS else 0):
         if node is None or (cast := cast_of(source, node)) is not None:
             return node is not None and cast is not None and cast[0] == "fp16"
@@ -86,12 +87,18 @@ def is_half(source: Source, node: ast.AST | None, depth: int = 0) -> bool:
             node = definition(source, node)
         elif isinstance(node, ast.BinOp):
             sides = [each for each in (node.left, node.right) if number(each) is None]
-            return bool(sides) and all(is_half(source, each, depth + 2) for each in sides)
+            if autocast and (
+                isinstance(node.op, ast.Pow) or (isinstance(node.op, ast.Div) and number(node.left) is not None)
+            ):
+                return False
+            return bool(sides) and all(is_half(source, each, depth + 2, autocast=autocast) for each in sides)
         elif isinstance(node, ast.UnaryOp):
             node = node.operand
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SAME_FORMAT:
             own = source.name_of(node.func).startswith("torch.")
             if keyword(node, "dtype") is not None or (own and not node.args):
+                return False
+            if autocast and node.func.attr in _FP32_IN_AUTOCAST:
                 return False
             node = node.args[0] if own else node.func.value
         else:

@@ -193,8 +193,7 @@ def vanishing_epsilon(source: Source) -> Mistakes:
         operand, eps = _with_epsilon(node)
         if operand is None or eps is None or not 0 < eps <= _HALF_SMALLEST:
             continue
-        cast = cast_of(source, operand)
-        low = cast is not None and cast[0] == "fp16" if source.autocasts else is_half(source, operand)
+        low = is_half(source, operand, autocast=bool(source.autocasts))
         if not low and low_regions and any(each in low_regions for each in source.above(node)):
             low = operation(source, operand) in _LOW_RESULTS
         if low:

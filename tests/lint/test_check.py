@@ -365,6 +365,39 @@ def test_that_the_shape_of_a_target_is_followed_through_products_and_sums() -> N
         assert check(text) == [], target
 
 
+ENTROPY = """
+import torch
+def update(model, obs):
+    with torch.autocast("cuda", dtype=torch.float16):
+        probs, values = model(obs)
+    probs = probs.half()
+    return -(probs * torch.log(probs + 1e-8)).sum(-1)
+"""
+
+
+def test_that_an_epsilon_is_followed_to_a_value_in_fp16_beside_autocast() -> None:
+    assert [(each.rule, each.line) for each in check(ENTROPY)] == [("epsilon-below-fp16", 7)]
+    for value in ("probs.clamp(max=0.9)", "probs.mean(-1)", "probs / 2", "probs[:, None].half()"):
+        text = ENTROPY.replace("    return", f"    probs = {value}\n    return")
+        assert rules(text) == {"epsilon-below-fp16"}, value
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("probs.half()", "probs"), ("probs.half()", "probs.half().float()"), ("1e-8", "1e-4"),
+        ("probs = probs.half()", "if low:\n        probs = probs.half()"),
+        ("log(probs", "log(probs.float()"),
+        # Autocast computes these in FP32, and this function may be called in a region of it.
+        ("log(probs", "log(probs.pow(2)"), ("log(probs", "log(probs**2"), ("log(probs", "log(probs.square().mean(-1)"),
+        ("log(probs", "log(probs.sum(-1)"), ("log(probs", "log(1 / probs"), ("log(probs", "log(probs.exp()"),
+        ("log(probs", "log(probs * values"),
+    ],
+)  # fmt: skip
+def test_that_an_epsilon_is_left_alone_where_autocast_may_compute_in_fp32(was: str, becomes: str) -> None:
+    assert check(ENTROPY.replace(was, becomes)) == []
+
+
 def test_that_a_finding_stands_where_it_is_mended_and_names_the_line_of_its_effect() -> None:
     for rule, line, effect in (("loop-in-autocast", 2, 6), ("bf16-weights", 2, 3), ("average-in-16-bits", 2, 6)):
         [found] = [each for each in check(MISTAKES[rule]) if each.rule == rule]
