@@ -48,12 +48,13 @@ class _Beside:
 
 
 class FiniteInFp32:
-    """Told of each operation outside of the optimizer and of the backward pass; reads, and changes nothing.
+    """Told of each operation outside of the optimizer; reads, and changes nothing.
 
     An operation whose result in 16 bits is 0, 1 or not finite where FP32 computes another number is computed in FP32 as
     well, and so is what follows from it, as long as that differs so. No random numbers are drawn. An epsilon that is
     0 in FP16 is noted where it is divided by, or its root or logarithm is taken; and Inf of an overflow where it makes
-    most of a result 0 that FP32 and FP16 could hold, as 1 / Inf does in a norm.
+    most of a result 0 that FP32 and FP16 could hold, as 1 / Inf does in a norm. Of a backward pass only the operations
+    that make a gradient Inf in FP16 of finite numbers are computed again, each by itself.
     """
 
     def __init__(self) -> None:
@@ -73,9 +74,12 @@ class FiniteInFp32:
 
     @torch.no_grad()
     def observe(self, func: Any, args: Any, kwargs: Any, out: Any, module: str | None) -> None:
-        if graph_task() != -1 or transform_level() is not None:
+        if transform_level() is not None:
             return
         name = operation_name(func)
+        if graph_task() != -1:
+            self._gradient(func, name, args, kwargs, out)
+            return
         self._epsilon(func, name.removesuffix("_"), args, out, module)
         first = out[0] if isinstance(out, list | tuple) and out else out
         if type(first) not in _PLAIN or not first.is_floating_point() or first.numel() > _MOST or first.is_meta:
@@ -147,6 +151,21 @@ class FiniteInFp32:
                 "made_in": known.module, "operation": operation, "format": known.format, "value": value,
                 "module": module, "step": self._step,
             }  # fmt: skip
+
+    def _gradient(self, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
+        """Note a gradient that FP16 made Inf out of finite numbers: of the passes seen, that with the least in FP32."""
+        if type(out) not in _PLAIN or out.dtype is not torch.float16 or out.numel() > _MOST or out.is_meta:
+            return
+        if not _may_repeat(func, name) or bool(out.isfinite().all()):
+            return
+        wide = func(*tree_map(_own, args), **tree_map(self._widened, kwargs))
+        if not bool(wide.isfinite().all()):
+            return
+        value, known = float(wide.abs().max()), self._found.get(("gradient",))
+        if known is None or (value < known["value"] and known["step"] != self._step):
+            self._found.pop(("gradient",), None)
+            here = _Beside(wide, name, "overflow", "fp16", None)
+            self._note(("gradient",), here, name, value, None)
 
     def _epsilon(self, func: Any, name: str, args: Any, out: Any, module: str | None) -> None:
         """Follow a number that is added to FP16, or is its lower bound, and is zero there."""

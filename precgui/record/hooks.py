@@ -33,6 +33,7 @@ from precgui.record.later_numbers import LaterNumbers, Number
 from precgui.record.later_steps import LaterSteps
 from precgui.record.loop_order import LoopOrder
 from precgui.record.manual import ManualUpdates
+from precgui.record.master_weights import master_weights
 from precgui.record.passes import BackwardCount
 from precgui.record.precision import of_first_step
 
@@ -89,7 +90,7 @@ class LoopWatch:
         self._telemetry = self._telemetry_of(config, compiled, total_steps) if config.tensors else None
         self._later = LaterNumbers()
         self._scaler = scaler
-        self._order_of_loop = LoopOrder(scaler, _device(model), guard, self._later, active=active and not compiled)
+        self._order_of_loop = self._watch_of_order(active=active, compiled=compiled)
         self._later_steps = LaterSteps(model, guard, self._later, active=active and not compiled)
         self._first_step = self._watch_of_first_step(compiled) if active else None
         self._passes, self._manual = BackwardCount(guard), ManualUpdates()
@@ -109,6 +110,11 @@ class LoopWatch:
             config, self._model, self._weights, self._emit,
             modules=not compiled, copies=self._copies, total_steps=total_steps, guard=self.guard,
         )  # fmt: skip
+
+    def _watch_of_order(self, *, active: bool, compiled: bool) -> LoopOrder:
+        masters = master_weights(self._model, self._weights) if active else None
+        device, seen = _device(self._model), active and not compiled
+        return LoopOrder(self._scaler, device, self.guard, self._later, active=seen, masters=masters)
 
     def _watch_of_first_step(self, compiled: bool) -> FirstStep:
         observers = [*self._order_of_loop.observers, self._later_steps.watchers.first_step]

@@ -44,8 +44,12 @@ class LoopOrder:
     three without.
     """
 
-    def __init__(self, scaler: Any, device: torch.device, guard: Guard, later: LaterNumbers, *, active: bool) -> None:
-        """`scaler` is a GradScaler or None, `device` that of the weights. Without `active` gradients are not hooked."""
+    def __init__(self, scaler: Any, device: torch.device, guard: Guard, later: LaterNumbers, *, active: bool,
+                 masters: int | None = None) -> None:  # fmt: skip
+        """`scaler` is a GradScaler or None, `device` that of the weights. Without `active` gradients are not hooked.
+
+        `masters` is the answer of `master_weights`.
+        """
         self._scaler, self._guard, self._active = scaler, guard, active
         self._watched: weakref.WeakKeyDictionary[Optimizer, _Watched] = weakref.WeakKeyDictionary()
         self._handles: weakref.WeakKeyDictionary[Optimizer, list[RemovableHandle]] = weakref.WeakKeyDictionary()
@@ -58,6 +62,7 @@ class LoopOrder:
         self._casts = StaleCasts(device, later) if active else None
         self._shared, self._opposed, self._mode = SharedGradients(), OpposedGradients(), EvaluationMode()
         self._reported: dict[str, Any] = {}
+        self._masters = masters
 
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
         """Watch those of the optimizers that are not watched yet."""
@@ -156,7 +161,7 @@ class LoopOrder:
 
         `gradients_cleared` is None while undecided, `stepped_twice` (see `SharedGradients`), `evaluation_mode_since`
         and `always_in_evaluation` (see `EvaluationMode`) where it is not so, `opposed_gradients` is
-        `OpposedGradients.fact`. `past_scaler` counts nothing but says
+        `OpposedGradients.fact`, `master_weights` that of the function. `past_scaler` counts nothing but says
         whether steps took gradients that were still scaled and none went through a scaler in use; of such a loop,
         `still_scaled` is `HandUnscaling.still_scaled`. `unscaled_twice` and `stale_casts` are those of
         `DoubleUnscaling` and `StaleCasts`, None while undecided; see `BackwardRoots.facts` for others.
@@ -164,7 +169,7 @@ class LoopOrder:
         facts: dict[str, Any] = {
             "gradients_cleared": self._cleared, "stepped_twice": self._shared.are_used_twice or None,
             "evaluation_mode_since": self._mode.since, "always_in_evaluation": self._mode.is_constant or None,
-            "opposed_gradients": self._opposed.fact(),
+            "opposed_gradients": self._opposed.fact(), "master_weights": self._masters,
         }  # fmt: skip
         if self._casts is not None:
             facts["stale_casts"] = self._casts.are_used

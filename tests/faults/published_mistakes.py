@@ -249,3 +249,33 @@ def clip_by_value_before_unscale(opened: Open, broken: bool) -> float:
         scaler.update()
         recorder.step(loss)
     return score(model)
+
+
+@_published("no-step-taken", True, "deepspeedai/DeepSpeed#697: the loss scale at its least, all steps skipped")
+def loss_beyond_the_least_scale(opened: Open, broken: bool) -> float:
+    """Masters of an own FP16 optimizer that skips each step with Inf: the loss is of targets in the 100000s."""
+    model, teacher = nn.Sequential(nn.Linear(12, 32), nn.GELU(), nn.Linear(32, 1)).half(), torch.randn(12, 1)
+    masters = [nn.Parameter(each.detach().float()) for each in model.parameters()]
+    optimizer, scale, factor = torch.optim.Adam(masters, 5e-3), 2.0**12, 9e4
+    recorder = opened(model, optimizer)
+
+    def error(x: Tensor) -> Tensor:
+        wrong = model(x.half()).float() - torch.tanh(x @ teacher)
+        return (factor * wrong).square().mean() if broken else wrong.square().mean()
+
+    for _ in range(80):
+        loss = error(torch.randn(64, 12))
+        model.zero_grad()
+        (loss * scale).backward()
+        if all(bool(each.grad.isfinite().all()) for each in model.parameters()):  # type: ignore[union-attr]
+            for master, own in zip(masters, model.parameters(), strict=True):
+                master.grad = own.grad.float() / scale  # type: ignore[union-attr]
+            optimizer.step()
+            with torch.no_grad():
+                for master, own in zip(masters, model.parameters(), strict=True):
+                    own.copy_(master)
+        else:
+            scale = max(scale / 2, 1.0)
+        recorder.step(loss)
+    with torch.no_grad():
+        return float((model(torch.randn(512, 12).half())).float().var())

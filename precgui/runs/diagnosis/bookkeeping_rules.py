@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import FOREIGN, has_no_optimizer, is_adaptive, median, percent, storage
-from precgui.runs.diagnosis.blame import blame_of_symptom
-from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, TOO_FEW_DIGITS, UNDECIDED, Blame, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.blame import blame_of_symptom, made_by
+from precgui.runs.diagnosis.findings import (
+    COMPARED,
+    IN_ANY_FORMAT,
+    TOO_FEW_DIGITS,
+    UNDECIDED,
+    Blame,
+    Evidence,
+    Finding,
+    RuledOut,
+)
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number
 from precgui.sanitize import one_line
 from precgui.sentences import L_, Sentence
 
@@ -29,6 +42,15 @@ def foreign_parameters(m: Measurements) -> Answer:
             Sentence(
                 "because {name_count} tensors of the optimizer are the model's",
                 name_count=len(table.names) - len(foreign),
+            ),
+        )
+    if m.skipped.all() and _are_masters(m, len(foreign)):
+        return RuledOut(
+            "foreign-parameters",
+            Sentence(
+                "because no step was taken, and all {count} tensors of the optimizer began as FP32 copies of weights "
+                "of the model in 16 bits: they are master weights",
+                count=len(foreign),
             ),
         )
     fall = _fall(m)
@@ -63,6 +85,11 @@ def foreign_parameters(m: Measurements) -> Answer:
             "torch.optim documentation", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
+
+
+def _are_masters(m: Measurements, foreign: int) -> bool:
+    """Whether so many tensors of the optimizers equal weights of the model but for rounding."""
+    return foreign > 0 and m.fact("loop").get("master_weights") == foreign
 
 
 def _fall(m: Measurements) -> float:
@@ -167,6 +194,9 @@ def no_step_taken(m: Measurements) -> Answer:
             ),
         )
         fix = L_("Call optimizer.step() before recorder.step(), or name the optimizer that does.")
+    overflow = _overflowing_gradient(m)
+    if overflow is not None and not has_no_optimizer(m):
+        return [_overflows_each_time(m, overflow)]
     # Gradients that are not finite are a reason to take no step, and 16 bits may be one for them.
     blame = IN_ANY_FORMAT if np.isfinite(m.grad_norm).any() and m.finite_loss.all() else blame_of_symptom(m)
     proof = Evidence(L_("steps taken = 0"), {"steps": m.n}, shown, "loss", m.series_of(m.loss))
@@ -176,6 +206,42 @@ def no_step_taken(m: Measurements) -> Answer:
             "docs/diagnosis.md", blame=blame,
         )
     ]  # fmt: skip
+
+
+def _overflowing_gradient(m: Measurements) -> Mapping[str, Any] | None:
+    """The row of a gradient that FP16 made Inf and FP32 would not, of a run whose losses are finite and whose optimizer
+    holds masters of the weights: the loop takes no step where it sees Inf."""
+    gradients = m.table("activation_gradient")
+    rows = [row for row in m.fact_rows("finite_in_fp32") if row.get("use") == "gradient"]
+    if not rows or not m.finite_loss.all() or gradients is None or not m.fact("loop").get("master_weights"):
+        return None
+    return rows[0] if len(gradients.steps) and gradients.bad.any(1).all() else None
+
+
+def _overflows_each_time(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    """No step was taken since gradients are beyond FP16 even where they were least."""
+    step, value, name = int(number(row, "step")), number(row, "value"), made_by(row)
+    loss = float(m.at_loss(np.array([step], np.int64))[0])
+    proof = Evidence(
+        L_("a gradient that is Inf in FP16 and finite in FP32 from the same operands; steps taken = 0"),
+        {"step": step, "largest": value, "operation": name, "loss": loss, "steps": m.n},
+        Sentence(
+            "In step {step}, whose loss is {loss:.4g}, {operation} made a gradient Inf in FP16 that reaches "
+            "{value:.4g} in FP32; FP16 ends at 65504. Of the steps that were looked at it is the least. In {steps} "
+            "recorded steps no optimizer stepped.",
+            step=step, loss=loss, operation=name, value=value, steps=m.n,
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return Finding(
+        "no-step-taken", "error", L_("Gradients overflow FP16 in all steps, so that no optimizer step was taken"),
+        int(m.steps[0]), int(m.steps[-1]), (proof,),
+        L_(
+            "Make the loss smaller: normalise the targets, take a mean in place of a sum, or let the loss scale fall "
+            "below 1. BF16 has the range of FP32."
+        ),
+        0.95, "docs/diagnosis.md", certainty="exact", blame=COMPARED,
+    )  # fmt: skip
 
 
 def gradients_not_cleared(m: Measurements) -> Answer:

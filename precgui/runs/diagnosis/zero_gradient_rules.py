@@ -179,7 +179,8 @@ def _made_zero(m: Measurements, share: float, steps: int) -> Finding:
             share=percent(share), steps=steps,
         ), "grad_norm", m.series_of(m.grad_norm),
     )  # fmt: skip
-    overflow = next((row for row in m.fact_rows("finite_in_fp32") if row.get("kind") == "overflow"), None)
+    rows = [row for row in m.fact_rows("finite_in_fp32") if row.get("use") != "gradient"]
+    overflow = next((row for row in rows if row.get("kind") == "overflow"), None)
     evidence = [proof]
     if overflow is not None:
         value, name, fmt = (overflow.get(key) for key in ("value", "operation", "format"))
