@@ -6,7 +6,7 @@ import ast
 
 from precgui.lint.arguments import keyword, number
 from precgui.lint.source import CallSite, Source, is_disabled
-from precgui.lint.variables import Variable
+from precgui.lint.variables import NameBinding, Variable
 
 UNKNOWN = "unknown"
 _MOST_OPTIMIZERS = 32
@@ -37,10 +37,7 @@ def definition(source: Source, node: ast.AST, conditional: bool = False) -> ast.
     variable = source.variable(node)
     if variable is None:
         return None
-    place = source.places[node]
-    last = source.variables.last_before(variable, place)
-    if last is not None and isinstance(last.node, ast.Assign | ast.AnnAssign) and source.contains(last.node, place):
-        last = source.variables.last_before(variable, last.place)  # `x = f(x)` reads the value before it
+    place, last = source.places[node], binding_before(source, variable, node)
     if last is not None and source.scope(last.node) is source.scope(node):
         sure = conditional or all(
             source.contains(each, place) for each in source.above(last.node) if isinstance(each, ast.If | ast.Try)
@@ -48,6 +45,15 @@ def definition(source: Source, node: ast.AST, conditional: bool = False) -> ast.
         return last.value if sure and not source.excludes(last.node, node) else None
     values = source.variables.values(variable)
     return values[0] if len(values) == 1 and source.scope(node) is not variable.scope else None
+
+
+def binding_before(source: Source, variable: Variable, node: ast.AST) -> NameBinding | None:
+    """The last assignment that is written before the place where a variable is read."""
+    place = source.places[node]
+    last = source.variables.last_before(variable, place)
+    if last is not None and isinstance(last.node, ast.Assign | ast.AnnAssign) and source.contains(last.node, place):
+        last = source.variables.last_before(variable, last.place)  # `x = f(x)` reads the value before it
+    return last
 
 
 def dtype_of(source: Source, node: ast.AST | None) -> str:

@@ -6,11 +6,14 @@ from __future__ import annotations
 import ast
 
 from precgui.lint.arguments import keyword, number
-from precgui.lint.flow import SAME_VALUES, definition, last_module, returned
+from precgui.lint.flow import SAME_VALUES, binding_before, definition, last_module, returned
 from precgui.lint.source import Source
 
 _CREATORS = ("randn", "rand", "zeros", "ones", "empty", "full")
 _REDUCTIONS = ("sum", "mean", "prod", "std", "var", "norm", "amax", "amin", "logsumexp")
+_LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
+_DATASETS = ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset")
+_CHANGE_SHAPE = ("unsqueeze_", "squeeze_", "resize_", "t_", "transpose_", "set_")
 _MOST_STEPS = 12
 _KEEP_SHAPE = {"relu", "sigmoid", "tanh", "softplus", "exp", "abs", "clamp", "float", "to", "cuda", "cpu", "detach",
                "half", "bfloat16", "double", "clone", "contiguous", "requires_grad_", "sqrt", "sin", "cos", "square",
@@ -22,6 +25,8 @@ def trailing_shape(source: Source, node: ast.AST, depth: int = 0) -> str:
     current: ast.AST | None = node
     for _ in range(_MOST_STEPS if depth < _MOST_STEPS else 0):
         if isinstance(current, ast.Name | ast.Attribute):
+            if shape := _of_batch(source, current, depth):
+                return shape
             current = definition(source, current)
         elif isinstance(current, ast.Subscript):
             return _of_index(source, current, depth)
@@ -37,6 +42,43 @@ def trailing_shape(source: Source, node: ast.AST, depth: int = 0) -> str:
         else:
             return "[1]" if number(current) is not None else ""
     return ""
+
+
+def _of_batch(source: Source, node: ast.AST, depth: int) -> str:
+    """Of what a loop over `DataLoader(TensorDataset(x, y), batch_size=...)` unpacks, the shape of that tensor."""
+    variable = source.variable(node) if isinstance(node, ast.Name) else None
+    last = binding_before(source, variable, node) if variable is not None else None
+    if variable is None or last is None or not isinstance(last.node, ast.For) or source.loop(node) is not last.node:
+        return ""
+    target, items = last.node.target, last.node.iter
+    if isinstance(items, ast.Call) and source.name_of(items.func) == "enumerate" and isinstance(target, ast.Tuple):
+        target, items = target.elts[-1], items.args[0] if items.args else items
+    names = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+    tensors = _batched(source, items)
+    if source.calls_of(variable, *_CHANGE_SHAPE) or len(names) != len(tensors):
+        return ""
+    own = [tensor for name, tensor in zip(names, tensors, strict=True) if source.variable(name) == variable]
+    return trailing_shape(source, own[0], depth + 1) if len(own) == 1 else ""
+
+
+def _batched(source: Source, items: ast.expr) -> list[ast.expr]:
+    """The tensors that a DataLoader of torch certainly collates to batches of more than one sample; [] where unsure."""
+    loader = items if isinstance(items, ast.Call) else definition(source, items)
+    if not isinstance(loader, ast.Call) or source.name_of(loader.func) not in _LOADERS:
+        return []
+    size, dataset = keyword(loader, "batch_size", 1), keyword(loader, "dataset", 0)
+    named = {each.arg for each in loader.keywords}
+    is_one = size is None or number(size) == 1 or (isinstance(size, ast.Constant) and size.value is None)
+    if is_one or named & {"collate_fn", "batch_sampler", None}:
+        return []
+    made = dataset if isinstance(dataset, ast.Call) or dataset is None else definition(source, dataset)
+    if not isinstance(made, ast.Call) or source.name_of(made.func) not in _DATASETS or made.keywords:
+        return []
+    tensors = made.args
+    changed = any(
+        source.calls_of(variable, *_CHANGE_SHAPE) for each in tensors if (variable := source.variable(each)) is not None
+    )
+    return [] if changed or any(isinstance(each, ast.Starred) for each in tensors) else tensors
 
 
 def _of_both(left: str, right: str) -> str:

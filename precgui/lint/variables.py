@@ -143,6 +143,7 @@ def _pairs(target: ast.expr, value: ast.expr | None) -> list[tuple[ast.expr, ast
         return [(target, value)]
     several = value.elts if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) else None
     return [
-        (each.value if isinstance(each, ast.Starred) else each, several[index] if several else None)
+        pair
         for index, each in enumerate(target.elts)
+        for pair in _pairs(each.value if isinstance(each, ast.Starred) else each, several[index] if several else None)
     ]

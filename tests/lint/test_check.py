@@ -365,6 +365,56 @@ def test_that_the_shape_of_a_target_is_followed_through_products_and_sums() -> N
         assert check(text) == [], target
 
 
+BATCHES = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+x, y = torch.randn(1000, 8), torch.randn(1000)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+criterion = nn.MSELoss()
+for inputs, target in DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True):
+    output = model(inputs)
+    loss = criterion(output, target)
+"""
+
+
+def test_that_the_shape_of_a_target_is_followed_through_a_loader() -> None:
+    assert [(each.rule, each.line) for each in check(BATCHES)] == [("broadcast-loss", 10)]
+    for was, becomes in (
+        ("for inputs, target in DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True)",
+         "data = TensorDataset(x, y)\nloader = DataLoader(data, 32)\nfor i, (inputs, target) in enumerate(loader)"),
+        ("    output", "    inputs, target = inputs.cuda(), target.to(device)\n    output"),
+        ("criterion(output, target)", "nn.functional.smooth_l1_loss(output, target.float())"),
+        ("criterion(output, target)", "nn.functional.l1_loss(model(inputs), target)"),
+        ("torch.randn(1000)", "2 * torch.randn(1000) + 1"),
+    ):  # fmt: skip
+        assert rules(BATCHES.replace(was, becomes)) == {"broadcast-loss"}, becomes
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("(output, target)", "(output.squeeze(-1), target)"), ("(output, target)", "(output, target.unsqueeze(1))"),
+        ("(output, target)", "(output, target[:, None])"), ("(output, target)", "(output, target.view(-1, 1))"),
+        ("torch.randn(1000)", "torch.randn(1000, 1)"), ("torch.randn(1000)", "load()"), ("(32, 1)", "(32, 2)"),
+        ("batch_size=32", "batch_size=32, collate_fn=columns"), ("batch_size=32", "batch_size=1"),
+        ("batch_size=32, ", ""), ("batch_size=32", "batch_size=None"), ("batch_size=32", "**options"),
+        ("TensorDataset(x, y)", "Columns(x, y)"), ("TensorDataset(x, y)", "TensorDataset(x, y, weight)"),
+        ("TensorDataset(x, y)", "TensorDataset(*tensors)"), ("import DataLoader, T", "import T"),
+        ("    output", "    target.unsqueeze_(1)\n    output"), ("criterion =", "y.unsqueeze_(1)\ncriterion ="),
+        ("    output", "    if target.dim() == 1:\n        target = target.unsqueeze(1)\n    output"),
+        ("    output", "    inputs, target = prepare(inputs, target)\n    output"),
+        ("criterion =", "if column:\n    y = y[:, None]\ncriterion ="),
+        ("    output = model(inputs)", "    output = model(inputs)\n    output = output.flatten()"),
+    ],
+)  # fmt: skip
+def test_that_a_target_from_a_loader_is_left_alone_where_its_shape_is_right_or_not_certain(
+    was: str, becomes: str
+) -> None:
+    assert was in BATCHES
+    assert check(BATCHES.replace(was, becomes)) == []
+
+
 ENTROPY = """
 import torch
 def update(model, obs):
