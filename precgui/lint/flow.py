@@ -25,7 +25,7 @@ SAME_VALUES = _SAME_OBJECT | {
 _SAME_FORMAT = (SAME_VALUES - {"to", "type", "float", "half", "bfloat16", "double"}) | {
     "abs", "sum", "mean", "var", "std", "pow", "square", "sqrt", "exp", "clamp", "norm", "amax", "amin", "relu",
 }  # fmt: skip
-_FP32_IN_AUTOCAST = {"sum", "pow", "square", "exp", "norm"}  # of _SAME_FORMAT, on CUDA
+FP32_IN_AUTOCAST = {"sum", "pow", "square", "exp", "norm"}  # on CUDA, of _SAME_FORMAT
 OPERATIONS = {"softmax", "log_softmax", "sigmoid", "tanh", "std", "var", "mean"}
 _PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum", "linear"}
 _MODULES = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "Tanh": "tanh"}
@@ -104,7 +104,7 @@ def is_half(source: Source, node: ast.AST | None, depth: int = 0, *, autocast: b
             own = source.name_of(node.func).startswith("torch.")
             if keyword(node, "dtype") is not None or (own and not node.args):
                 return False
-            if autocast and node.func.attr in _FP32_IN_AUTOCAST:
+            if autocast and node.func.attr in FP32_IN_AUTOCAST:
                 return False
             node = node.args[0] if own else node.func.value
         else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from precgui.lint.arguments import keyword, number
-from precgui.lint.flow import cast_of, definition, dtype_of, is_half, operation, region_is_fp16
+from precgui.lint.flow import FP32_IN_AUTOCAST, cast_of, definition, dtype_of, is_half, operation, region_is_fp16
 from precgui.lint.shapes import trailing_shape
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
 from precgui.lint.variables import Variable, path_text
@@ -195,7 +195,7 @@ def vanishing_epsilon(source: Source) -> Mistakes:
             continue
         low = is_half(source, operand, autocast=bool(source.autocasts))
         if not low and low_regions and any(each in low_regions for each in source.above(node)):
-            low = operation(source, operand) in _LOW_RESULTS
+            low = operation(source, operand) in _LOW_RESULTS and not _is_of_fp32(source, operand)
         if low:
             yield (
                 getattr(node, "lineno", 1), "warning", Sentence(
@@ -204,6 +204,17 @@ def vanishing_epsilon(source: Source) -> Mistakes:
                 ),
                 L_("an epsilon of 1e-4, or .float() before it is added"),
             )  # fmt: skip
+
+
+def _is_of_fp32(source: Source, node: ast.expr) -> bool:
+    """Whether a tensor is a statistic of a power, sum or cast that is in FP32 in a region of autocast on CUDA."""
+    if operation(source, node) not in ("std", "var", "mean"):
+        return False
+    written = definition(source, node) if isinstance(node, ast.Name) else node
+    below = source.walk(written) if written is not None else []
+    calls = {each.func.attr for each in below if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)}
+    powers = any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Pow) for each in below)
+    return powers or bool(calls & {*FP32_IN_AUTOCAST, "float", "double"})
 
 
 def _with_epsilon(node: ast.AST) -> tuple[ast.expr | None, float | None]:

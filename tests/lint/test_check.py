@@ -448,6 +448,14 @@ def test_that_an_epsilon_is_left_alone_where_autocast_may_compute_in_fp32(was: s
     assert check(ENTROPY.replace(was, becomes)) == []
 
 
+def test_that_a_mean_of_squares_in_a_region_of_autocast_is_in_fp32_where_a_power_computes_it() -> None:
+    region = "import torch\nwith torch.autocast('cuda', dtype=torch.float16):\n"
+    text = f"{region}    v = SQUARES\n    y = x * torch.rsqrt(v + 1e-8)\n"
+    assert rules(text.replace("SQUARES", "(x * x).mean(-1)")) == {"epsilon-below-fp16"}
+    for squares in ("x.pow(2).mean(-1)", "(x**2).mean(-1)", "x.square().mean(-1)", "x.float().var(-1)"):
+        assert check(text.replace("SQUARES", squares)) == [], squares
+
+
 def test_that_a_finding_stands_where_it_is_mended_and_names_the_line_of_its_effect() -> None:
     for rule, line, effect in (("loop-in-autocast", 2, 6), ("bf16-weights", 2, 3), ("average-in-16-bits", 2, 6)):
         [found] = [each for each in check(MISTAKES[rule]) if each.rule == rule]
