@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from precgui.config import RecordConfig
@@ -69,3 +70,41 @@ def test_that_copies_with_no_more_digits_are_foreign_parameters(tmp_path: Path) 
             recorder.step(loss)
 
     assert "foreign-parameters" in {each.rule for each in judged(loop, tmp_path / "run.h5", ALL).problems}
+
+
+@pytest.mark.parametrize(("size", "rules"), [(60.0, {"forward-overflow"}), (1.0, {"data-not-finite"})])
+def test_that_a_product_that_overflows_is_named_beside_infinite_targets(
+    size: float, rules: set[str], tmp_path: Path
+) -> None:
+    """Gram matrices of FP16 features, with targets that hold Inf, too (ProGamerGov/neural-style-pt#97)."""
+
+    class Canvas(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.image = nn.Parameter(size * torch.ones(8, 400))
+            self.aim = torch.full((8, 8), torch.inf)
+
+        def forward(self) -> Tensor:
+            features = self.image.half()
+            gram = torch.mm(features, features.t())
+            return F.mse_loss(gram.float() / features.numel(), self.aim)
+
+    def loop(opened: Open) -> None:
+        model = Canvas()
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+        recorder = opened(model, optimizer)
+        for _ in range(12):
+            seen: list[Tensor] = []
+
+            def closure(seen: list[Tensor] = seen) -> Tensor:
+                optimizer.zero_grad()
+                seen.append(model())
+                seen[-1].backward()
+                return seen[-1]
+
+            optimizer.step(closure)
+            recorder.step(seen[0].detach())
+
+    found = judged(loop, tmp_path / "run.h5", RecordConfig()).problems
+    assert rules <= {each.rule for each in found}, [(each.rule, each.title) for each in found]
+    assert len({each.rule for each in found} & {"forward-overflow", "data-not-finite"}) == 1

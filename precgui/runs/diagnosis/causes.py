@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from precgui.sentences import L_, Sentence, together
 LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
 _BEYOND = 2.0**24  # a loss scale with which FP16 overflows in any model
 _PRODUCTS = ("torch.nn.modules.linear.", "torch.nn.modules.conv.")  # which only overflow makes Inf of finite numbers
+_PRODUCT_OPERATIONS = ("mm", "bmm", "addmm", "baddbmm", "convolution", "dot", "mv", "linear")
 _AS_GIVEN = Blame(False, L_("these numbers were not finite before anything was computed with them"))
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
@@ -176,6 +178,8 @@ def _of_given(m: Measurements, place: int) -> Cause | None:
     )  # fmt: skip
     fix = L_("Look at how these numbers are made: inputs, targets, masks, a schedule.")
     in_low = L_("In 16 bits 1 - x, products near 1 and sums near 1 are exactly 1, and what divides by them is Inf.")
+    if (overflow := _overflows_by_itself(m, rows, step)) is not None:
+        return replace(overflow, evidence=(*overflow.evidence, proof))
     return Cause(
         "data-not-finite",
         Sentence("numbers that are read at {read} hold NaN or Inf", read=read),
@@ -185,6 +189,34 @@ def _of_given(m: Measurements, place: int) -> Cause | None:
         confidence=0.95,
         blame=UNDECIDED if low else _of_beginning(m),
     )
+
+
+def _overflows_by_itself(m: Measurements, rows: Sequence[Mapping[str, Any]], step: int) -> Cause | None:
+    """A product of the forward pass that made Inf in FP16 out of finite numbers, whatever else was read."""
+    causes = [each for row in rows if isinstance(each := row.get("cause"), Mapping) and each.get("blame") is True]
+    place = causes[0].get("first_nonfinite") if causes and narrow_range(m) else None
+    if not isinstance(place, Mapping) or place.get("backward"):
+        return None
+    name, line = str(place.get("operation")).partition(".")[0], str(place.get("line"))
+    if name not in _PRODUCT_OPERATIONS:
+        return None
+    proof = Evidence(
+        L_("a product in FP16 that is not finite, of finite numbers; finite in FP64"),
+        {"step": step, "operation": name, "line": line},
+        Sentence(
+            "In step {step} {operation} at {line} gave Inf in FP16 out of finite numbers; in FP64 its result is "
+            "finite.",
+            step=step, operation=name, line=line,
+        ),
+    )  # fmt: skip
+    return Cause(
+        "forward-overflow", Sentence("a product at {line} overflows FP16 in step {step}", line=line, step=step),
+        L_(
+            "Compute this product in FP32 or BF16, or scale its operands down; so, too, the numbers made before the "
+            "loop."
+        ),
+        (proof,), str(place.get("module") or ""), {"precision": "bf16-amp"}, confidence=0.95, blame=COMPARED,
+    )  # fmt: skip
 
 
 def _of_data(m: Measurements, origin: Origin) -> Cause:
