@@ -43,11 +43,14 @@ class ZeroState:
         if step not in _STEPS or len(self._rows) >= _MOST_ROWS:
             return
         with unseen():
-            held = [(own, _sample(own), _sample(own.grad)) for each in chosen_parameters(optimizer)
-                    if (own := each()) is not None]  # fmt: skip
+            held = [
+                (own, _sample(own), _sample(own.grad))
+                for each in chosen_parameters(optimizer)
+                if (own := each()) is not None and own.grad is not None and own.grad.layout is own.layout
+            ]
             self._before[optimizer] = step, [
                 (weakref.ref(own), value, gradient) for own, value, gradient in held
-                if value is not None and gradient is not None
+                if value is not None and gradient is not None and gradient.shape == value.shape
             ]  # fmt: skip
 
     def stepped(self, optimizer: Optimizer) -> None:
@@ -60,7 +63,7 @@ class ZeroState:
             for reference, value, gradient in before:
                 own = reference()
                 after = _sample(own) if own is not None else None
-                if own is None or after is None:
+                if own is None or after is None or after.shape != value.shape:
                     continue
                 for name, state in _states(optimizer, own):
                     held = _sample(state)
