@@ -44,7 +44,7 @@ def batch_norm_gap(m: Measurements) -> Answer:
         return None
     module, count = few
     samples = median(m.run.series("samples")[1]) / max(median(m.backward_passes), 1.0)
-    if count > _FEW_VALUES and not samples <= _FEW_SAMPLES:
+    if count > _FEW_VALUES and not 0 < samples <= _FEW_SAMPLES:  # 0: the loop did not say
         return RuledOut(
             "batch-norm-gap",
             Sentence(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from precgui.events import Event, ModelDescribed, ModuleInfo, ParameterInfo
+from precgui.events import Evaluated, Event, ModelDescribed, ModuleInfo, ParameterInfo, StepDone
 from precgui.runs.diagnosis import Diagnosis, examine
 from tests.runs.diagnosis.hand_made import FALLING, run_of, steps, tensors
 
@@ -89,6 +90,20 @@ def test_that_batch_norm_over_two_values_is_told_where_little_is_learned(
     shaped = ParameterInfo("norm.weight", "parameter", "fp32", (8,), True, True, 0)
     events = [ModelDescribed(0.0, described.modules, (shaped,)), *steps(losses)]
     events += [tensors(step, "activation", {"norm": {"count": 8.0 * values, "amax": 1.0}}) for step in (1, 9, 30)]
+    assert ("batch-norm-gap" in {each.rule for each in examine(run_of(events)).problems}) is told
+
+
+@pytest.mark.parametrize(("samples", "told"), [(2, True), (50, False), (0, False)])
+def test_that_a_loop_that_tells_no_samples_is_not_taken_for_one_of_few(samples: int, told: bool) -> None:
+    """The validation loss stays far above that of the training, as where a small network learns its data by heart."""
+    described = model(("norm",), ("norm",), ("torch.nn.modules.batchnorm.BatchNorm2d",))
+    shaped = ParameterInfo("norm.weight", "parameter", "fp32", (8,), True, True, 0)
+    trained = [
+        replace(each, samples=samples, backward_passes=1) for each in steps(FALLING) if isinstance(each, StepDone)
+    ]
+    events: list[Event] = [ModelDescribed(0.0, described.modules, (shaped,)), *trained]
+    events += [tensors(step, "activation", {"norm": {"count": 8.0 * 800, "amax": 1.0}}) for step in (1, 9, 30)]
+    events += [Evaluated(step, 0, 0.1 * step, 9.0, 0.5) for step in (20, 40, 59)]
     assert ("batch-norm-gap" in {each.rule for each in examine(run_of(events)).problems}) is told
 
 
