@@ -68,8 +68,14 @@ def test_that_tensors_are_named_by_their_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("anew", "evaluated", "told"), [(True, 0, True), (False, 0, False), (False, 100, True)])
 def test_that_one_batch_again_and_again_is_told(anew: bool, evaluated: int, told: bool, tmp_path: Path) -> None:
     """Unless it lies in the same memory and is all that the loop ever shows its model."""
-    kept = torch.randn(20, 16)
-    path = _recorded(tmp_path / "run.h5", lambda step: kept.clone() if anew else kept, evaluated=evaluated)
+    kept = [torch.randn(20, 16)]
+
+    def batch(step: int) -> Tensor:
+        if anew:
+            kept.append(kept[0].clone())  # each in memory of its own: what is freed may be taken again
+        return kept[-1]
+
+    path = _recorded(tmp_path / "run.h5", batch, evaluated=evaluated)
     assert _rows(path, "repeated_batch")[0]["samples"] == 20
     assert ("one-batch" in _infos(path)) == told
 
