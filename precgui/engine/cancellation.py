@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import dtype_name
-from precgui.engine.samples import sampled
+from precgui.engine.samples import evenly_spaced, sampled
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, packet_name, transform_level
 
@@ -185,6 +185,5 @@ def _is_rounding(source: Any, out: Tensor) -> bool:
     """Whether a cast to fewer digits changed most numbers of a tensor."""
     if type(source) not in _PLAIN or out.dtype not in _FORMATS or source.dtype == out.dtype or out.numel() < _FEWEST:
         return False
-    places = slice(None, None, max(out.numel() // _SAMPLE, 1))
-    before, after = source.detach().reshape(-1)[places], out.detach().reshape(-1)[places]
+    before, after = (evenly_spaced(each.detach().reshape(-1), _SAMPLE) for each in (source, out))
     return bool(in_fp64(in_fp64(before) != in_fp64(after)).mean() > _MOSTLY)

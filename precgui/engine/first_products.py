@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.device import in_fp64
+from precgui.engine.samples import sampled_table
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, operation_name
@@ -97,9 +98,7 @@ def _described(data: Tensor, results: Tensor) -> dict[str, Any]:
 
 def _table(tensor: Tensor) -> Tensor:
     """Some samples in FP64, a row for each."""
-    rows = tensor.detach()[:_SAMPLES]
-    flat = rows.reshape(len(rows), -1)
-    return in_fp64(flat[:, :: max(-(-flat.numel() // _NUMBERS), 1)])
+    return in_fp64(sampled_table(tensor, _SAMPLES, _NUMBERS))
 
 
 def _spread(table: Tensor) -> Tensor:

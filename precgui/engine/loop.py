@@ -24,7 +24,7 @@ from precgui.engine.run_parts import RunParts
 from precgui.engine.strategy import Strategy
 from precgui.engine.tasks import Batch
 from precgui.engine.telemetry.backends import Transfer
-from precgui.engine.telemetry.parameters import tensor_count
+from precgui.engine.telemetry.parameters import parameters_of, tensor_count
 from precgui.engine.update import learning_rate, total_norm
 from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
 from precgui.sentences import Sentence
@@ -267,7 +267,7 @@ class Loop:
 
     def _clip(self) -> Tensor:
         """The L2 norm of the unscaled gradients, before they are clipped to the configured norm."""
-        weights = [w for group in self.optimizer.param_groups for w in group["params"] if w.grad is not None]
+        weights = [each for each in parameters_of(self.optimizer) if each.grad is not None]
         norms = self.strategy.norms(weights)
         norm = total_norm(norms)
         self.hooks.norms(weights, norms)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.dtype_names import SHORT_DTYPES
+from precgui.engine.samples import evenly_spaced
 from precgui.engine.telemetry.readable import address_of
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -97,7 +98,7 @@ class WriteTimes:
         """Take evenly spaced tensors of one device whose elements are compared."""
         able = [(held, t) for held in self._held.values() if (t := held.tensor()) is not None and t.is_contiguous()]
         able = [(held, t.detach().view(torch.int16).view(-1)) for held, t in able if t.device == able[0][1].device]
-        self._probed, self._elements = able[:: -(-len(able) // _PROBED) or 1], None
+        self._probed, self._elements = evenly_spaced(able, _PROBED), None
         size = min((len(row) for _, row in self._probed), default=0)
         count = min(size, _ELEMENTS)
         self._probed = [(held, row[:: len(row) // count][:count]) for held, row in self._probed] if count else []

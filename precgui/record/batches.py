@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.samples import sampled_table
 from precgui.engine.telemetry.readable import address_of, dense, readable, unseen
 from precgui.record.later_numbers import LaterNumbers
 
@@ -148,8 +149,7 @@ def _described(tensor: Tensor) -> dict[str, Any]:
     own = readable(tensor.detach())
     if own is None or not own.dim():
         return {"samples": 0, "numbers": 0, "alike": False, "short": False, "holes": False}
-    table = own[:_SAMPLES].reshape(min(len(own), _SAMPLES), -1)
-    table = table[:, :: max(-(-table.numel() // _NUMBERS), 1)]
+    table = sampled_table(own, _SAMPLES, _NUMBERS)
     alike = bool((table == table[:1]).all())
     return {
         "samples": len(own),

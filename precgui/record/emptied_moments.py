@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from precgui.engine.telemetry.readable import readable, unseen
+from precgui.engine.samples import evenly_spaced, readable_sample
+from precgui.engine.telemetry.parameters import parameters_of
+from precgui.engine.telemetry.readable import unseen
 from precgui.record.later_numbers import LaterNumbers
 
 _FORMATS = {"fp16": torch.float16, "e5m2": torch.float8_e5m2, "e4m3fn": torch.float8_e4m3fn}
@@ -109,18 +111,14 @@ def _epsilon(optimizer: Optimizer, parameter: Tensor | None) -> float:
 
 def _sample(state: Any) -> Tensor | None:
     """At most _SAMPLE elements of a tensor in FP32."""
-    values = readable(state) if isinstance(state, Tensor) and state.dtype == torch.float32 else None
-    if values is None or values.numel() < _FEWEST:
-        return None
-    flat = values.detach().reshape(-1)
-    return flat[:: -(-flat.numel() // _SAMPLE)]
+    is_fp32 = isinstance(state, Tensor) and state.dtype == torch.float32
+    return readable_sample(state, _SAMPLE, _FEWEST) if is_fp32 else None
 
 
 def chosen_parameters(optimizer: Optimizer) -> list[weakref.ref[Tensor]]:
     """Parameters spread over all that have enough elements."""
-    every: list[Tensor] = [each for group in optimizer.param_groups for each in group["params"]]
-    own = [each for each in every if each.numel() >= _FEWEST]
-    return [weakref.ref(each) for each in own[:: max(-(-len(own) // _MOST_TENSORS), 1)]]
+    own = [each for each in parameters_of(optimizer) if each.numel() >= _FEWEST]
+    return [weakref.ref(each) for each in evenly_spaced(own, _MOST_TENSORS)]
 
 
 def _marks(optimizer: Optimizer, chosen: list[weakref.ref[Tensor]]) -> list[_Mark]:

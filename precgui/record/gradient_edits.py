@@ -11,9 +11,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from precgui.engine.samples import evenly_spaced, readable_sample
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
-from precgui.engine.telemetry.readable import readable, unseen
+from precgui.engine.telemetry.parameters import parameters_of
+from precgui.engine.telemetry.readable import unseen
 from precgui.engine.telemetry.recorder import Weight
 
 _MOST_PARAMETERS, _SAMPLE = 64, 1024  # elements of each, spread over it
@@ -50,7 +52,7 @@ class GradientEdits:
         """A step that is watched begins."""
         self._step = step
         own = [each for each in weights if each.own.is_leaf and each.own.requires_grad]
-        chosen = own[:: max(-(-len(own) // _MOST_PARAMETERS), 1)]
+        chosen = evenly_spaced(own, _MOST_PARAMETERS)
         self._places, self._whole = {}, 0
         for each in own:
             self._places[each.name] = self._whole
@@ -86,8 +88,7 @@ class GradientEdits:
             return
         with unseen():
             pairs, gone = {}, {}
-            parameters: list[Tensor] = [each for group in optimizer.param_groups for each in group["params"]]
-            for parameter in parameters:
+            for parameter in parameters_of(optimizer):
                 known = self._arrived.get(id(parameter))
                 if known is None or id(known[0]()) != id(parameter):
                     continue
@@ -165,11 +166,8 @@ def _factor(delivered: Tensor, operand: Tensor) -> float | None:
 
 def _sample(gradient: Tensor | None) -> Tensor | None:
     """At most _SAMPLE elements, copied; None where there are none to read."""
-    values = readable(gradient) if gradient is not None else None
-    if values is None or not values.numel():
-        return None
-    flat = values.detach().reshape(-1)
-    return flat[:: -(-flat.numel() // _SAMPLE)].clone()
+    values = readable_sample(gradient, _SAMPLE)
+    return values.clone() if values is not None else None
 
 
 def _wide(sample: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.telemetry.held import Copies, copies_in
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.module_hooks import plain_name
-from precgui.engine.telemetry.parameters import updated_by
+from precgui.engine.telemetry.parameters import parameters_of, updated_by
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.engine.torch_private import disable_dynamo, is_compiled, tracing_state, transform_level
@@ -449,7 +449,7 @@ def weights_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Weight
         learning = [(name, own) for name, own in every if own.requires_grad] or every
         return [Weight(plain_name(name), own, own) for name, own in learning]
     names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
-    results = [parameter for o in optimizers for group in o.param_groups for parameter in group["params"]]
+    results = [parameter for each in optimizers for parameter in parameters_of(each)]
     return [
         Weight(names.get(id(parameter), f"(parameter {place})"), parameter, parameter)
         for place, parameter in enumerate(results)

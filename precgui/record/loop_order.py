@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from precgui.engine.census import Observer
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
+from precgui.engine.telemetry.parameters import parameters_of
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.record import arguments
 from precgui.record.backward_roots import BackwardRoots
@@ -200,7 +201,7 @@ class LoopOrder:
 
 def _hooked(optimizer: Optimizer) -> list[Tensor]:
     """The smallest, the first and the last of its parameters that take hooks."""
-    own = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad and p.is_leaf]
+    own = [each for each in parameters_of(optimizer) if each.requires_grad and each.is_leaf]
     chosen = [min(own, key=lambda p: p.numel()), own[0], own[-1]] if own else []
     return list({id(parameter): parameter for parameter in chosen}.values())
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from precgui.engine.samples import evenly_spaced
 from precgui.engine.telemetry.parameters import Weight
 from precgui.engine.telemetry.readable import dense, readable, unseen
 
-_ELEMENTS = 64  # of each weight
+_ELEMENTS = 128  # of each weight
 
 
 class ManualUpdates:
@@ -51,6 +52,5 @@ def _sample(weights: Sequence[Weight]) -> list[Tensor]:
         for weight in weights:
             values = readable(weight.own)
             if values is not None and values.numel():
-                flat = dense(values)
-                results.append(flat[:: max(flat.numel() // _ELEMENTS, 1)].clone())
+                results.append(evenly_spaced(dense(values), _ELEMENTS).clone())
     return results

@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
+from precgui.engine.telemetry.parameters import parameters_of
 from precgui.engine.torch_private import graph_task
 
 
@@ -28,7 +29,7 @@ class BackwardCount:
         self.close()
         chosen: dict[int, Tensor] = {}
         for optimizer in optimizers:
-            own = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad and p.is_leaf]
+            own = [each for each in parameters_of(optimizer) if each.requires_grad and each.is_leaf]
             chosen |= {id(parameter): parameter for parameter in own[:1] + own[-1:]}
         hook = _PassedHook(self._guard, self._passes)
         self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in chosen.values()]

@@ -13,7 +13,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from precgui.engine.device import has_fp64
-from precgui.engine.telemetry.readable import readable, unseen
+from precgui.engine.samples import evenly_spaced, readable_sample
+from precgui.engine.telemetry.parameters import parameters_of
+from precgui.engine.telemetry.readable import unseen
 from precgui.engine.telemetry.recorder import Weight
 from precgui.record.later_numbers import LaterNumbers
 
@@ -145,10 +147,9 @@ def _compared(before: Tensor, after: Tensor, now: Tensor) -> Tensor:
 
 def _chosen(optimizer: Optimizer) -> list[weakref.ref[Tensor]]:
     """Parameters in FP32, spread over all that have enough elements."""
-    every: list[Tensor] = [each for group in optimizer.param_groups for each in group["params"]]
-    own = [each for each in every if each.dtype == torch.float32 and each.numel() >= _FEWEST]
+    own = [each for each in parameters_of(optimizer) if each.dtype == torch.float32 and each.numel() >= _FEWEST]
     own = list({id(each): each for each in own if type(each) in (Tensor, torch.nn.Parameter)}.values())
-    return [weakref.ref(each) for each in own[:: max(-(-len(own) // _MOST_TENSORS), 1)]]
+    return [weakref.ref(each) for each in evenly_spaced(own, _MOST_TENSORS)]
 
 
 def _samples(chosen: list[weakref.ref[Tensor]]) -> list[Tensor]:
@@ -156,9 +157,8 @@ def _samples(chosen: list[weakref.ref[Tensor]]) -> list[Tensor]:
     samples = []
     for reference in chosen:
         own = reference()
-        values = readable(own) if own is not None and own.dtype == torch.float32 else None
+        values = readable_sample(own, _SAMPLE) if own is not None and own.dtype == torch.float32 else None
         if values is None:
             return []
-        flat = values.detach().reshape(-1)
-        samples.append(flat[:: -(-flat.numel() // _SAMPLE)].clone())
+        samples.append(values.clone())
     return samples

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.optim import Optimizer
 
+from precgui.engine.telemetry.parameters import parameters_of
 from precgui.engine.telemetry.readable import readable, unseen
 
 _MOST_SHARED = 4  # parameters in two optimizers whose gradients are looked at
@@ -26,7 +27,7 @@ class SharedGradients:
 
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
         """Watch the parameters that two of these optimizers have."""
-        own = [list({id(p): p for group in each.param_groups for p in group["params"]}.values()) for each in optimizers]
+        own = [list({id(p): p for p in parameters_of(each)}.values()) for each in optimizers]
         counts = Counter(id(parameter) for each in own for parameter in each)
         every = {id(parameter): parameter for each in own for parameter in each if counts[id(parameter)] > 1}
         self._shared = [weakref.ref(each) for each in list(every.values())[:_MOST_SHARED]]
@@ -37,7 +38,7 @@ class SharedGradients:
         for reference in self._shared:
             parameter = reference()
             gradient = parameter.grad if parameter is not None else None
-            if gradient is None or all(p is not parameter for group in optimizer.param_groups for p in group["params"]):
+            if gradient is None or all(each is not parameter for each in parameters_of(optimizer)):
                 continue
             known = self._used.get(id(parameter))
             again |= known is not None and _is_same(known, optimizer, gradient)
@@ -72,7 +73,7 @@ class OpposedGradients:
 
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
         """Watch the first two of these optimizers of which one holds all parameters of the other, and more."""
-        own = [{id(p): p for group in each.param_groups for p in group["params"]} for each in optimizers]
+        own = [{id(p): p for p in parameters_of(each)} for each in optimizers]
         pairs = [(a, b) for a in range(len(own)) for b in range(len(own)) if own[a] and own[a].keys() < own[b].keys()]
         if pairs and self._pair is None:
             few, more = pairs[0]

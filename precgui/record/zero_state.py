@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from precgui.engine.dtype_names import dtype_name
-from precgui.engine.telemetry.readable import readable, unseen
+from precgui.engine.samples import readable_sample
+from precgui.engine.telemetry.parameters import parameters_of
+from precgui.engine.telemetry.readable import unseen
 from precgui.record.emptied_moments import chosen_parameters
 from precgui.record.later_numbers import LaterNumbers
 
@@ -111,7 +113,7 @@ def _states(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tens
     """The tensors with a number for each element of a parameter, by name: of `state`, and of lists of the optimizer."""
     state = optimizer.state.get(parameter, {})
     own = [(str(name), each) for name, each in state.items()] if isinstance(state, dict) else []
-    every = [each for group in optimizer.param_groups for each in group["params"]]
+    every = parameters_of(optimizer)
     place = next((at for at, each in enumerate(every) if each is parameter), -1)
     for name, each in vars(optimizer).items():
         if isinstance(each, list | tuple) and len(each) == len(every) and place >= 0:
@@ -125,8 +127,5 @@ def _states(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tens
 
 def _sample(value: Tensor | None) -> Tensor | None:
     """A copy of at most _SAMPLE elements of a tensor in FP32; None of one that cannot be read or has few."""
-    values = readable(value) if isinstance(value, Tensor) else None
-    if values is None or values.numel() < _FEWEST or values.is_complex():
-        return None
-    flat = values.detach().reshape(-1)
-    return flat[:: -(-flat.numel() // _SAMPLE)].to(torch.float32, copy=True)
+    values = readable_sample(value, _SAMPLE, _FEWEST)
+    return values.to(torch.float32, copy=True) if values is not None else None

@@ -15,6 +15,7 @@ from precgui.engine.adapters.adapt import LoraLinear
 from precgui.engine.adapters.weights_file import tensors_of
 from precgui.engine.hook import TrainingRun
 from precgui.engine.run_parts import RunParts
+from precgui.engine.telemetry.parameters import parameters_of
 from precgui.sentences import L_, Sentence
 
 _FIRST_FIT = 1 << 20  # elements of a frozen tensor that enter its digest, from its beginning and from its end
@@ -142,7 +143,7 @@ def _fill(tensor: Tensor, value: Tensor) -> None:
 
 def _optimizer_state(optimizer: Optimizer) -> list[dict[str, Any]]:
     """By parameter; of each tensor its order in memory, and whether it stays on the CPU (AdamW's count of steps)."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    parameters = parameters_of(optimizer)
     return [
         {
             key: _kept(value) if isinstance(value, Tensor) else value
@@ -159,7 +160,7 @@ def _kept(value: Tensor) -> list[Any]:
 
 def _restore_optimizer(optimizer: Optimizer, states: list[dict[str, Any]]) -> None:
     """Past `load_state_dict`, which changes types and loses the order in memory."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    parameters = parameters_of(optimizer)
     for parameter, state in zip(parameters, states, strict=True):
         if state:
             optimizer.state[parameter] = {

@@ -15,6 +15,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.shadow.semantics import aten
 from precgui.engine.shadow.tape import Tape, TapeOp
 from precgui.engine.shadow.writer import BegunOp, TapeWriter
+from precgui.engine.telemetry.parameters import parameters_of
 from precgui.engine.torch_private import graph_task
 from precgui.errors import first_line
 from precgui.sentences import L_, Sentence
@@ -170,7 +171,7 @@ class LoopTape:
         """An optimizer is about to step: note the gradients that it gets."""
         if self.why_not:
             return
-        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        own = {id(each) for each in parameters_of(optimizer)}
         try:
             self.stages.append(self._stage([(name, p) for name, p in self._named if id(p) in own]))
         except EngineError as error:

@@ -35,11 +35,16 @@ class Weight:
         return self.updated if self.updated.numel() == self.own.numel() else self.own
 
 
+def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
+    """All parameters of an optimizer, in the order of its groups."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def updated_by(weights: Sequence[Weight], optimizer: Optimizer | None) -> list[Weight]:
     """The weights that an optimizer updates, all of them for None."""
     if optimizer is None:
         return list(weights)
-    own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    own = {id(parameter) for parameter in parameters_of(optimizer)}
     return [weight for weight in weights if id(weight.updated) in own]
 
 
