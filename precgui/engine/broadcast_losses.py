@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, operation_name
+from precgui.engine.watcher import OperationCall, Watcher
 
 _PAIRED = ("sub", "rsub", "mul", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 _KEEPING = {"pow", "abs", "square", "mul", "neg", "where", "log", "exp", "add", "div", "clamp", "log_cosh", "_to_copy",
@@ -16,31 +16,25 @@ _MEANS = ("mean", "sum")
 _VIEWS = {"expand", "view", "_unsafe_view", "alias", "detach", "_to_copy"}
 
 
-class BroadcastLosses:
+class BroadcastLosses(Watcher):
     """Told of each operation outside of the optimizer: finds differences of shape [B, B] that a loss is the mean of.
 
     One operand has a gradient, the other none, and neither was made a column by the loop itself (`unsqueeze`), as
     losses of pairs do on purpose.
     """
 
+    fact = "broadcast_loss"
+
     def __init__(self) -> None:
-        self._step = 0
+        super().__init__()
         self._shapes = TensorMarks[tuple[int, ...]]()  # before they were expanded
         self._columns = TensorMarks[bool]()  # made on purpose
         self._pairs = TensorMarks[tuple[str, int]]()
-        self._found: dict[tuple[str, int], dict[str, Any]] = {}
 
-    def begin(self, step: int) -> None:
-        self._step = step
-        self._shapes.clear()
-        self._columns.clear()
-        self._pairs.clear()
-
-    def observe(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if graph_task() != -1 or not isinstance(out, Tensor) or not args:
+    def observe(self, call: OperationCall) -> None:
+        name, args, out, first = call.name, call.args, call.out, call.args[0]
+        if not isinstance(out, Tensor):
             return
-        name = operation_name(func)
-        first = args[0]
         if name == "unsqueeze":
             self._columns[out] = True
         elif name == "expand" and isinstance(first, Tensor):
@@ -83,8 +77,5 @@ class BroadcastLosses:
         return tuple(tensor.shape) if known is None else known
 
     def _note(self, pair: tuple[str, int]) -> None:
-        self._found.setdefault(pair, {"operation": pair[0], "samples": pair[1], "step": self._step})
-
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each operation and number of samples: `operation`, `samples` and the `step` it was seen in."""
-        return list(self._found.values())[:8]
+        if self._has_room(pair):
+            self._rows.setdefault(pair, {"operation": pair[0], "samples": pair[1], "step": self._step})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,46 +12,26 @@ from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.samples import evenly_spaced, sampled
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, packet_name, transform_level
+from precgui.engine.torch_private import transform_level
+from precgui.engine.watcher import OperationCall, Watcher
 
 _PLAIN = (Tensor, nn.Parameter)
 _FORMATS = (torch.bfloat16, torch.float16, torch.float32)
-_SUMS = {"aten.sub": -1.0, "aten.add": 1.0, "aten.rsub": -1.0}  # with the sign of the second operand
-_DIVISIONS, _PRODUCTS = ("aten.div", "aten.div_"), ("aten.mul", "aten.mul_")
-_OF_SMALL = ("aten.sqrt", "aten.sqrt_", "aten.rsqrt", "aten.rsqrt_", "aten.reciprocal", "aten.log", "aten.log_")
+_SUMS = ("sub", "add", "rsub")
+_DIVISIONS, _PRODUCTS = ("div", "div_"), ("mul", "mul_")
+_OF_SMALL = ("sqrt", "sqrt_", "rsqrt", "rsqrt_", "reciprocal", "log", "log_")
 _KEEPING = {
-    f"aten.{name}" for name in (
-        "clamp", "clamp_", "clamp_min", "clamp_min_", "relu", "relu_", "abs", "neg", "view", "_unsafe_view",
-        "unsqueeze", "squeeze", "expand", "clone", "_to_copy", "slice", "select", "t", "transpose", "maximum",
-    )
+    "clamp", "clamp_", "clamp_min", "clamp_min_", "relu", "relu_", "abs", "neg", "view", "_unsafe_view", "unsqueeze",
+    "squeeze", "expand", "clone", "_to_copy", "slice", "select", "t", "transpose", "maximum",
 }  # fmt: skip
-_KEEPING_WITH_NUMBER = {f"aten.{name}{end}" for name in ("add", "sub", "mul", "div") for end in ("", "_")}
+_KEEPING_WITH_NUMBER = {f"{name}{end}" for name in ("add", "sub", "mul", "div") for end in ("", "_")}
 _ULPS = 2.0  # of the larger operand: a difference below has one digit or two
 _MOSTLY, _SOME = 0.5, 0.1  # shares of the elements
 _AMPLIFIED = 1e3
 _SAMPLE = 4096  # elements that are compared, of each difference
-_MOST_ROWS = 8
 _FEWEST = 16  # elements of a difference, that a share means something
 _FEWEST_OF_DIVISOR = 4  # a variance has one for each feature
 _WHOLE = 2.0**24  # beyond it, FP32 holds whole numbers only, and not each of them
-
-
-@dataclass(frozen=True)
-class Cancelled:
-    """A use of differences without digits: in `module` (None outside of the model) and in `step`.
-
-    `use` is `divisor` (or a root or logarithm), `amplified` (divided by 1e-3 or less, or multiplied by 1000 or more),
-    `rounded data` (a difference of values without a graph that a cast had rounded) or `large data` (one of FP32 values
-    without a graph beyond 2^24, where FP32 holds no fractions). `share` is the share of the elements whose difference
-    is at most 2 eps of the larger operand.
-    """
-
-    step: int
-    module: str | None
-    use: str
-    format: str
-    share: float
-    elements: int
 
 
 @dataclass(frozen=True)
@@ -63,54 +42,45 @@ class _Mark:
     is_cast: bool = False  # values that a cast has rounded
 
 
-class Cancellations:
-    """Told of each operation of a step after it has run; reads samples, and changes nothing.
+class Cancellations(Watcher):
+    """Told of each operation outside of the optimizer; reads samples.
 
-    A tensor is followed by its identity, through operations that keep its digits as they are.
+    A tensor is followed by its identity, through operations that keep its digits as they are. Each use of differences
+    without digits makes a row, once for each module. It is `divisor` (or a root or logarithm), `amplified` (divided by
+    1e-3 or less, or multiplied by 1000 or more), `rounded data` (a difference of values without a graph that a cast had
+    rounded) or `large data` (one of FP32 values without a graph beyond 2^24, where FP32 holds no fractions).
     """
 
+    fact = "cancellation"
+
     def __init__(self) -> None:
-        self.step = 1
-        self.where: Callable[[], str | None] = lambda: None  # the module whose forward pass is running
-        self.in_optimizer = False
+        super().__init__()
         self._marks = TensorMarks[_Mark]()
-        self._found: dict[tuple[str | None, str], Cancelled] = {}
 
-    def begin(self, step: int) -> None:
-        self.step = step
-        self._marks.clear()
-
-    @property
-    def found(self) -> list[Cancelled]:
-        """Each use once for each module, at its first step; at most 8."""
-        return list(self._found.values())
-
-    def observe(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if self.in_optimizer or graph_task() != -1 or not args or type(out) not in _PLAIN:
+    def observe(self, call: OperationCall) -> None:
+        name, args, out = call.name, call.args, call.out
+        if type(out) not in _PLAIN or not out.is_floating_point() or transform_level() is not None or _is_captured(out):
             return
-        if not out.is_floating_point() or transform_level() is not None or _is_captured(out):
-            return
-        name = packet_name(func)
-        mark = self._marks.get(args[0])
-        second = self._marks.get(args[1]) if len(args) > 1 else None
-        self._note_use(name, args, mark, second)
-        if (result := self._difference(name, args, kwargs, out, mark, second)) is not None:
+        mark, second = self._marks.get(args[0]), self._marks.get(call.second)
+        self._note_use(call, mark, second)
+        if (result := self._difference(call, mark, second)) is not None:
             self._marks[out] = result
-        elif name == "aten._to_copy" and _is_rounding(args[0], out):
+        elif name == "_to_copy" and _is_rounding(args[0], out):
             self._marks[out] = _Mark(0.0, out.numel(), dtype_name(out.dtype), is_cast=True)
         elif (kept := mark or second) is not None and _keeps(name, args):
             self._marks[out] = kept
         else:
             self._marks.forget(out)
 
-    def _note_use(self, name: str, args: Any, first: _Mark | None, second: _Mark | None) -> None:
+    def _note_use(self, call: OperationCall, first: _Mark | None, second: _Mark | None) -> None:
+        name, module = call.name, call.module
         if name in _DIVISIONS and second is not None and not second.is_cast:
-            self._add("divisor", second)
+            self._add("divisor", second, module)
         if first is None or first.is_cast:
             return
         if name in _OF_SMALL:
-            self._add("divisor", first)
-        factor = _number(args[1]) if len(args) > 1 else None
+            self._add("divisor", first, module)
+        factor = _number(call.second)
         if (
             factor
             and first.elements >= _FEWEST
@@ -119,33 +89,32 @@ class Cancellations:
                 or (name in _PRODUCTS and abs(factor) >= _AMPLIFIED)
             )
         ):
-            self._add("amplified", first)
+            self._add("amplified", first, module)
 
-    def _add(self, use: str, mark: _Mark) -> None:
-        key = self.where(), use
-        if key not in self._found and len(self._found) < _MOST_ROWS:
-            self._found[key] = Cancelled(self.step, key[0], use, mark.format, mark.share, mark.elements)
+    def _add(self, use: str, mark: _Mark, module: str | None) -> None:
+        if self._has_room((module, use)):
+            row = {"step": self._step, "module": module, "use": use, "format": mark.format, "share": mark.share,
+                   "elements": mark.elements}  # fmt: skip
+            self._rows.setdefault((module, use), row)
 
-    def _difference(
-        self, name: str, args: Any, kwargs: Any, out: Tensor, first: _Mark | None, second: _Mark | None
-    ) -> _Mark | None:
+    def _difference(self, call: OperationCall, first: _Mark | None, second: _Mark | None) -> _Mark | None:
         """The mark of a difference most of whose elements have one digit or two; None of another operation."""
-        a, b = args[0], args[1] if len(args) > 1 else None
+        name, a, b, out = call.name, call.args[0], call.second, call.out
         if name not in _SUMS or out is a or type(a) not in _PLAIN or a.dtype not in _FORMATS or out.dtype != a.dtype:
             return None
         alike = isinstance(b, Tensor) and type(b) in _PLAIN and b.dtype == a.dtype
         if out.numel() < _FEWEST_OF_DIVISOR or not (alike or _number(b) is not None):
             return None
-        share = _cancelled(a, b, float(kwargs.get("alpha", 1)), out, rsub=name == "aten.rsub")
+        share = _cancelled(a, b, float(call.kwargs.get("alpha", 1)), out, rsub=name == "rsub")
         if share is None:
             return None
         mark = _Mark(share, out.numel(), dtype_name(out.dtype))
         is_data = not any(isinstance(each, Tensor) and each.requires_grad for each in (a, b))
         if is_data and out.numel() >= _FEWEST:
             if any(each is not None and each.is_cast for each in (first, second)):
-                self._add("rounded data", mark)
+                self._add("rounded data", mark, call.module)
             elif alike and a.dtype is torch.float32 and float(a.detach().abs().median()) > _WHOLE:
-                self._add("large data", mark)
+                self._add("large data", mark, call.module)
         return mark
 
 

@@ -13,7 +13,8 @@ from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import DIGITS, dtype_name
 from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import as_list, graph_task, operation_name
+from precgui.engine.torch_private import as_list
+from precgui.engine.watcher import OperationCall, Watcher
 
 _EXACT = {dtype: 2**digits for dtype, digits in DIGITS.items()}  # whole numbers up to here
 _MOST = 65536  # elements that are looked at
@@ -47,7 +48,6 @@ _INDEXING = {
 }
 _MOST_COLUMNS = 64
 _MERGED = 0.25  # share of the whole numbers that are no longer distinct, of those that were made smaller afterwards
-_MOST_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -62,37 +62,32 @@ class _Rounded:
     folded: bool = False  # made smaller since by a remainder; of `other`: rounded or clamped since
 
 
-class CoarseIntegers:
+class CoarseIntegers(Watcher):
     """Told of each operation outside of the optimizer; follows numbers of 16 bits by the identity of their tensors."""
 
+    fact = "integers"
+
     def __init__(self, model: nn.Module) -> None:
+        super().__init__()
         self._model = weakref.ref(model)
-        self._step = 0
         self._known = TensorMarks[_Rounded]()
         self._stored: dict[int, _Rounded] = {}  # by address
-        self._found: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self._seen: set[tuple[int, int]] = set()
 
     def begin(self, step: int) -> None:
-        self._step = step
-        self._known.clear()
-        self._seen.clear()
+        super().begin(step)
         model = self._model()
         stored = [t for t in model.buffers() if t.dtype in _EXACT] if model is not None else []
         self._stored = {address_of(t): kept for t in stored if (kept := _ramp(t, None)) is not None}
 
-    def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
-        if graph_task() != -1 or not args:
-            return
-        name = operation_name(func)
-        first = args[0]
+    def observe(self, call: OperationCall) -> None:
+        name, args, out, module, first = call.name, call.args, call.out, call.module, call.args[0]
         if name in _INDEXING:
             self._indexed(args, _INDEXING[name], module)
         plain = name.removesuffix("_")
         if plain in _ANGLES:
             self._angle(first, module)
         kept = self._made(name, first, out, module) if isinstance(out, Tensor) else None
-        if kept is None and (func.is_view or plain in _KEEPING):
+        if kept is None and (call.func.is_view or plain in _KEEPING):
             kept = next((mark for each in _operands(plain, args) if (mark := self._mark(each)) is not None), None)
         if kept is not None:
             if plain in (_ROUNDING if kept.kind == "other" else _FOLDING):
@@ -148,15 +143,9 @@ class CoarseIntegers:
         key = use, mark.kind, mark.format, module
         row = {"use": use, "kind": mark.kind, "format": mark.format, "merged": mark.merged, "largest": mark.largest,
                "module": module, "step": self._step} | (row or {})  # fmt: skip
-        known = self._found.get(key)
-        if known is None and len(self._found) >= _MOST_ROWS:
-            return
-        if known is None or row.get("radians", 0) > known.get("radians", 0):
-            self._found[key] = row
-
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each use, see `integers` in docs/run-file.md."""
-        return list(self._found.values())
+        known = self._rows.get(key)
+        if self._has_room(key) and (known is None or row.get("radians", 0) > known.get("radians", 0)):
+            self._rows[key] = row
 
 
 def _whole_column(table: Tensor, exact: int) -> int | None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from precgui.engine.device import in_fp64
 from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, operation_name
+from precgui.engine.watcher import OperationCall, Watcher
 
 _SCALING = {"mul", "div", "add", "sub", "rsub"}  # with a number, or one for each column
 _KEEPING = {
@@ -30,7 +30,7 @@ _OFFSET = 8.0  # mean over standard deviation
 _COARSE, _OF_ACTIVATIONS = 0.25, 0.5  # rms of the rounding error over the standard deviation
 _NEAR = 0.125  # of the mean: what is further away is another quantity
 _CARRIES, _CONSTANT = 0.1, 1e-9  # spread of a column, of the largest of its table, and of its numbers
-_MOST_PLACES, _MOST_ORIGINS = 8, 4
+_MOST_ORIGINS = 4
 
 
 @dataclass(frozen=True)
@@ -43,48 +43,44 @@ class _Made:
     is_difference: bool = False  # what a rounding has changed
 
 
-class CoarseRoundings:
-    """Told of each operation outside of the optimizer and of the backward pass; reads, and changes nothing.
+class CoarseRoundings(Watcher):
+    """Told of each operation outside of the optimizer.
 
     A rounding counts where its result is near the numbers before it and a product of matrices reads it. A rounded value
     that is subtracted from what it was made of (a remainder, the hour of a day) is no coarse one, unless the difference
     is added back, as estimators do that let gradients through.
     """
 
+    fact = "lost_values"
+
     def __init__(self, model: nn.Module) -> None:
+        super().__init__()
         self._model = weakref.ref(model)
-        self._step = 0
         self._weights: set[int] = set()  # addresses
         self._made = TensorMarks[_Made]()
         self._coarse = TensorMarks[dict[str, Any]]()
-        self._found: dict[str | None, dict[str, Any]] = {}
 
     def begin(self, step: int) -> None:
-        self._step = step
+        super().begin(step)
         model = self._model()
         self._weights = {address_of(each) for each in model.parameters()} if model is not None else set()
 
-    def end(self) -> None:
-        """The step is over."""
-        self._made.clear()
-        self._coarse.clear()
-
     @torch.no_grad()
-    def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
-        if not args or not isinstance(args[0], Tensor) or graph_task() != -1:
+    def observe(self, call: OperationCall) -> None:
+        name, args, out = call.name, call.args, call.out
+        if not isinstance(args[0], Tensor):
             return
-        name = operation_name(func)
         if name in _PRODUCTS:
             for each in args[:3]:
                 if (row := self._coarse.get(each)) is not None:
-                    self._note(row, module)
+                    self._note(row, call.module)
             return
         if name.startswith("fake_quantize"):
             if self._may_be_judged(args[0]):
                 self._compare(_Made((args[0],), True), out[0] if isinstance(out, tuple) else out)
             return
         if isinstance(out, Tensor) and out.numel() == args[0].numel() and out.numel() >= _ROWS:
-            self._follow(name, func, args, out)
+            self._follow(name, call.func, args, out)
 
     def _follow(self, name: str, func: Any, args: Any, out: Tensor) -> None:
         first = args[0]
@@ -161,16 +157,11 @@ class CoarseRoundings:
                 return
 
     def _note(self, row: dict[str, Any], module: str | None) -> None:
-        before = self._found.get(module)
-        if before is None and len(self._found) >= _MOST_PLACES:
-            return
-        steps = 1 if before is None else before["count"] + (before["step"] != self._step)
-        self._found[module] = {"operation": "coarse rounding", "format": "", "module": module, **row,
-                               "step": self._step, "count": steps}  # fmt: skip
-
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each module that multiplies such numbers, see `lost_values` in docs/run-file.md."""
-        return list(self._found.values())
+        before = self._rows.get(module)
+        if self._has_room(module):
+            steps = 1 if before is None else before["count"] + (before["step"] != self._step)
+            self._rows[module] = {"operation": "coarse rounding", "format": "", "module": module, **row,
+                                  "step": self._step, "count": steps}  # fmt: skip
 
 
 def _are_same(origin: Tensor, own: Tensor) -> bool:

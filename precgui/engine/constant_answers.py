@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import as_list, graph_task, operation_name
+from precgui.engine.torch_private import as_list
+from precgui.engine.watcher import OperationCall, Watcher
 from precgui.sentences import L_
 
 _CROSS_ENTROPIES = ("nll_loss_forward", "nll_loss2d_forward")
@@ -23,7 +24,7 @@ _KEEPING = {"_to_copy", "clone", "_unsafe_view", "_log_softmax"}  # as each view
 _SAMPLES_OF_A_CLASS = 8  # with fewer, frequencies of classes are not known
 _FEWEST_SAMPLES = 8
 _MOST_COLUMNS = 1 << 12  # of a target, and classes whose frequencies are counted
-_MOST_CALLS, _MOST_STEPS = 16, 12
+_MOST_CALLS = 16
 
 
 @dataclass
@@ -43,7 +44,7 @@ class _Call:
 _Pair = tuple[Tensor, Tensor]  # outputs and their target
 
 
-class ConstantAnswers:
+class ConstantAnswers(Watcher):
     """Told of each operation outside of the optimizer; compares losses of targets with those of a constant.
 
     Cross entropies, binary ones and squared errors of outputs that learn. A step is `void` where a constant would be a
@@ -51,23 +52,23 @@ class ConstantAnswers:
     those of a target network, a teacher or a value function: they move. Of fixed targets of numbers `compared` is told.
     """
 
+    fact, most_rows = "constant_answers", 12
+
     def __init__(self) -> None:
-        self._step = 0
+        super().__init__()
         self._made = TensorMarks[bool]()  # with weights
         self._differences, self._squares = TensorMarks[_Pair](), TensorMarks[_Pair]()
         self._scores = TensorMarks[int]()  # of a layer with a bias for each class, and how many these are
         self.compared: Callable[[str, Tensor, Tensor], None] = lambda kind, outputs, target: None
         self._calls: list[_Call | None] = []  # None: void
         self._steps: dict[int, list[_Call | None]] = {}
-        self._rows: list[dict[str, Any]] = []
 
     def begin(self, step: int) -> None:
-        self._step, self._calls = step, []
+        super().begin(step)
+        self._calls = []
 
-    def observe(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if graph_task() != -1 or not args:
-            return
-        name, first = operation_name(func), args[0]
+    def observe(self, call: OperationCall) -> None:
+        name, args, kwargs, out, first = call.name, call.args, call.kwargs, call.out, call.args[0]
         if isinstance(out, Tensor) and self._is_made(args):
             self._made[out] = True
         if not isinstance(first, Tensor):
@@ -83,7 +84,7 @@ class ConstantAnswers:
             self._note(_SQUARED_ERROR, first, args[1], lambda: _of_columns(_SQUARED_ERROR, args[1], out))
         else:
             self._follow(name, args, out)
-            self._follow_scores(func, name, args, out)
+            self._follow_scores(call.func, name, args, out)
 
     def _is_made(self, args: Any) -> bool:
         return any(
@@ -126,16 +127,15 @@ class ConstantAnswers:
 
     def end(self) -> None:
         """The step is over: all steps are compared with the constant that suits all of them."""
+        super().end()
         calls, self._calls = self._calls, []
-        for marks in (self._made, self._differences, self._squares, self._scores):
-            marks.clear()
-        if not calls or len(self._steps) >= _MOST_STEPS:
+        if not calls or len(self._steps) >= self.most_rows:
             return
         for call in calls:
             if call is not None:
                 call.loss = call.loss.cpu()
         self._steps[self._step] = calls
-        self._rows = [self._row(step) for step in self._steps]
+        self._rows = {step: self._row(step) for step in self._steps}
 
     def _row(self, step: int) -> dict[str, Any]:
         calls = self._steps[step]
@@ -173,10 +173,6 @@ class ConstantAnswers:
             return float(-torch.xlogy(call.first, mean).sum()) + (seen - 1) / (2 * count) if seen > 1 else 0.0
         entropy = -(torch.xlogy(call.first, mean) + torch.xlogy(1 - call.first, 1 - mean))
         return float(entropy.mean())
-
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each step that was seen, see `constant_answers` in docs/run-file.md."""
-        return self._rows
 
 
 def _classes_of(calls: list[_Call | None]) -> dict[str, Any]:

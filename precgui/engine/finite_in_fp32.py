@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import as_list, graph_task, operation_name, transform_level, tree_map
+from precgui.engine.torch_private import as_list, graph_task, transform_level, tree_map
+from precgui.engine.watcher import OperationCall, Watcher
 
 _PLAIN = (Tensor, nn.Parameter)
 _MOST = 2**24  # elements of a tensor that is computed again
-_MOST_ROWS = 8
 _VANISHES = 2.0**-25  # half of the smallest number of FP16
 _NORMAL = 2.0**-14  # the smallest number of FP16 with all its digits
 _MOSTLY = 0.5  # of the results
@@ -47,8 +47,8 @@ class _Beside:
     module: str | None
 
 
-class FiniteInFp32:
-    """Told of each operation outside of the optimizer; reads, and changes nothing.
+class FiniteInFp32(Watcher):
+    """Told of each operation outside of the optimizer, those of a backward pass, too.
 
     An operation whose result in 16 bits is 0, 1 or not finite where FP32 computes another number is computed in FP32 as
     well, and so is what follows from it, as long as that differs so. No random numbers are drawn. An epsilon that is
@@ -57,26 +57,18 @@ class FiniteInFp32:
     that make a gradient Inf in FP16 of finite numbers are computed again, each by itself.
     """
 
+    fact = "finite_in_fp32"
+
     def __init__(self) -> None:
-        self._step = 1
+        super().__init__()
         self._beside = TensorMarks[_Beside]()
         self._epsilons = TensorMarks[float]()
-        self._found: dict[tuple[Any, ...], dict[str, Any]] = {}
-
-    def begin(self, step: int) -> None:
-        self._step = step
-        self.forget()
-
-    def forget(self) -> None:
-        """Let go of all tensors."""
-        self._beside.clear()
-        self._epsilons.clear()
 
     @torch.no_grad()
-    def observe(self, func: Any, args: Any, kwargs: Any, out: Any, module: str | None) -> None:
+    def observe(self, call: OperationCall) -> None:
         if transform_level() is not None:
             return
-        name = operation_name(func)
+        func, name, args, kwargs, out, module, _ = call
         if graph_task() != -1:
             self._gradient(func, name, args, kwargs, out)
             return
@@ -145,8 +137,8 @@ class FiniteInFp32:
             self._note(("loss", self._step), known or here, name, float(other), module)
 
     def _note(self, key: tuple[Any, ...], known: _Beside, operation: str, value: float, module: str | None) -> None:
-        if key not in self._found and len(self._found) < _MOST_ROWS:
-            self._found[key] = {
+        if key not in self._rows and self._has_room(key):
+            self._rows[key] = {
                 "use": key[0], "kind": known.kind, "made_by": known.operation.removeprefix("_"),
                 "made_in": known.module, "operation": operation, "format": known.format, "value": value,
                 "module": module, "step": self._step,
@@ -161,9 +153,9 @@ class FiniteInFp32:
         wide = func(*tree_map(_own, args), **tree_map(self._widened, kwargs))
         if not bool(wide.isfinite().all()):
             return
-        value, known = float(wide.abs().max()), self._found.get(("gradient",))
+        value, known = float(wide.abs().max()), self._rows.get(("gradient",))
         if known is None or (value < known["value"] and known["step"] != self._step):
-            self._found.pop(("gradient",), None)
+            self._rows.pop(("gradient",), None)
             here = _Beside(wide, name, "overflow", "fp16", None)
             self._note(("gradient",), here, name, value, None)
 
@@ -184,10 +176,6 @@ class FiniteInFp32:
             self._note(("epsilon", name, module), known, name, epsilon, module)
         if isinstance(out, Tensor) and (func.is_view or name in _KEEPING or name == "sqrt"):
             self._epsilons[out] = epsilon
-
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each use, see `finite_in_fp32` in docs/run-file.md."""
-        return list(self._found.values())
 
 
 def _may_repeat(func: Any, name: str) -> bool:

@@ -11,11 +11,11 @@ from precgui.engine.device import in_fp64
 from precgui.engine.samples import sampled_table
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, operation_name
+from precgui.engine.watcher import OperationCall, Watcher
 
 _PRODUCTS = {"addmm": (1, 2), "mm": (0, 1), "convolution": (0, 1), "bmm": (0, 1), "linear": (0, 1)}  # data, weights
 _KEEPING = {"_to_copy", "clone"}  # as each view
-_MOST_ROWS, _MOST_OF_A_STEP = 24, 3
+_MOST_OF_A_STEP = 3
 _SAMPLES, _NUMBERS = 512, 1 << 16  # that are looked at
 _FEWEST = 8  # samples
 _MOST_COLUMNS = 256  # of a table; of what is wider no single column is told
@@ -24,49 +24,42 @@ _ON_GRID = 0.01  # distance to a whole number
 _FEWEST_ON_GRID = 32  # numbers other than 0
 
 
-class FirstProducts:
+class FirstProducts(Watcher):
     """Told of each operation inside the model; looks at products of a parameter with numbers that have no graph.
 
-    Numbers that the model has normalised before are told as they are then.
+    Numbers that the model has normalised before are told as they are then. A row for each module and step.
     """
 
+    fact, most_rows = "first_products", 24
+
     def __init__(self) -> None:
-        self._step = 0
+        super().__init__()
         self._weights = TensorMarks[bool]()  # views and casts of parameters
-        self._rows: list[dict[str, Any]] = []
-        self._seen: set[str] = set()  # modules, in this step
+        self._count = 0  # in this step
 
     def begin(self, step: int) -> None:
-        self._step = step
-        self.end()
+        super().begin(step)
+        self._count = 0
 
-    def end(self) -> None:
-        """The step is over."""
-        self._weights.clear()
-        self._seen.clear()
-
-    def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
-        if graph_task() != -1 or not args or not isinstance(out, Tensor):
+    def observe(self, call: OperationCall) -> None:
+        name, args, out, module = call.name, call.args, call.out, call.module
+        if not isinstance(out, Tensor):
             return
-        name = operation_name(func)
-        if (func.is_view or name in _KEEPING) and self._is_weight(args[0]):
+        if (call.func.is_view or name in _KEEPING) and self._is_weight(args[0]):
             self._weights[out] = True
         places = _PRODUCTS.get(name)
         if places is None or len(args) <= places[1] or module is None or not torch.is_grad_enabled():
             return
         data, weights = args[places[0]], args[places[1]]
-        is_new = module not in self._seen and len(self._seen) < _MOST_OF_A_STEP and len(self._rows) < _MOST_ROWS
+        key = self._step, module
+        is_new = key not in self._rows and self._count < _MOST_OF_A_STEP and self._has_room(key)
         if is_new and self._is_weight(weights) and _is_data(data):
-            self._seen.add(module)
+            self._count += 1
             with unseen():
-                self._rows.append({"step": self._step, "module": module} | _described(data, out))
+                self._rows[key] = {"step": self._step, "module": module} | _described(data, out)
 
     def _is_weight(self, value: Any) -> bool:
         return (isinstance(value, nn.Parameter) and value.requires_grad) or self._weights.get(value) is not None
-
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each module and step, see `first_products` in docs/run-file.md."""
-        return self._rows
 
 
 def _is_data(value: Tensor) -> bool:

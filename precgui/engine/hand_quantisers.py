@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, operation_name
+from precgui.engine.watcher import Facts, OperationCall, Watcher
 
 _KEEPING = {
     "div", "mul", "add", "sub", "rsub", "neg", "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "where",
@@ -32,16 +32,16 @@ class _Weights:
     there: Tensor | None
 
 
-class HandQuantisers:
-    """Told of each operation outside of the optimizer and of the backward pass; reads, and changes nothing.
+class HandQuantisers(Watcher):
+    """Told of each operation outside of the optimizer.
 
     What follows from rounded weights is compared with them as long as it has their shape: the closest result counts,
     which is that in units of the weights.
     """
 
     def __init__(self, model: nn.Module) -> None:
+        super().__init__()
         self._model = weakref.ref(model)
-        self._step = 0
         self._stored: dict[int, tuple[str, Tensor]] = {}  # by address
         self._marks = TensorMarks[_Weights]()
         self._best: dict[str, tuple[float, float]] = {}  # relative error, share that is not zero
@@ -49,7 +49,7 @@ class HandQuantisers:
         self._flat: dict[str, dict[str, Any]] = {}  # by module
 
     def begin(self, step: int) -> None:
-        self._step = step
+        super().begin(step)
         model = self._model()
         named = model.named_parameters() if model is not None else ()
         self._stored = {
@@ -58,24 +58,23 @@ class HandQuantisers:
         }  # fmt: skip
 
     def end(self) -> None:
-        """The step is over."""
+        super().end()
         for name, (error, kept) in self._best.items():
             rows = self._found.setdefault(name, [])
             if len(rows) < _MOST_STEPS:
                 rows.append({"step": self._step, "error": error, "kept": kept})
         self._best.clear()
-        self._marks.clear()
         self._stored.clear()
 
     @torch.no_grad()
-    def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
-        if graph_task() != -1 or not isinstance(out, Tensor) or not args or not out.is_floating_point():
+    def observe(self, call: OperationCall) -> None:
+        name, args, out = call.name.removesuffix("_"), call.args, call.out
+        if not isinstance(out, Tensor) or not out.is_floating_point():
             return
-        name = operation_name(func).removesuffix("_")
-        if name in (*_ROUNDING, "sign") and module is not None and isinstance(args[0], Tensor):
-            self._note_activation(name, args[0], module)
+        if name in (*_ROUNDING, "sign") and call.module is not None and isinstance(args[0], Tensor):
+            self._note_activation(name, args[0], call.module)
         fake = name.startswith("fake_quantize") or name == "quantize"
-        if not (func.is_view or name in _KEEPING or name in _ROUNDING or fake):
+        if not (call.func.is_view or name in _KEEPING or name in _ROUNDING or fake):
             return
         marks = [mark for each in args if (mark := self._of(each)) is not None]
         known = next((mark for mark in marks if mark.there is not None), marks[0] if marks else None)
@@ -92,10 +91,6 @@ class HandQuantisers:
         """Note a rounding through which a gradient is asked for, outside of weights: its derivative is zero."""
         if operand.requires_grad and self._of(operand) is None and len(self._flat) < _MOST_STEPS:
             self._flat.setdefault(module, {"module": module, "operation": name, "step": self._step})
-
-    def rounded_activations(self) -> list[dict[str, Any]]:
-        """A row for each module that rounds what has a gradient, see `rounded_activations` in docs/run-file.md."""
-        return list(self._flat.values())
 
     def _of(self, value: Any) -> _Weights | None:
         if not isinstance(value, Tensor):
@@ -114,7 +109,8 @@ class HandQuantisers:
         if error < self._best.get(name, (float("inf"), 0.0))[0]:
             self._best[name] = error, kept
 
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each tensor, see `rounded_weights` in docs/run-file.md."""
-        rows = [{"tensor": name, "steps": steps} for name, steps in self._found.items()]
-        return sorted(rows, key=lambda row: row["steps"][-1]["kept"])[:_MOST_STEPS]  # type: ignore[index]
+    def facts(self) -> Facts:
+        """A row for each tensor, and one for each module that rounds what has a gradient."""
+        rows: list[dict[str, Any]] = [{"tensor": name, "steps": steps} for name, steps in self._found.items()]
+        rows.sort(key=lambda row: float(row["steps"][-1]["kept"]))
+        return {"rounded_weights": rows[:_MOST_STEPS], "rounded_activations": list(self._flat.values())}

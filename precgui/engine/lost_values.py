@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.telemetry.readable import address_of
-from precgui.engine.torch_private import graph_task, operation_name
+from precgui.engine.watcher import OperationCall, Watcher
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
 _SUMS = ("sub", "add", "mul", "rsub")
 _MOST = 65536  # elements that are looked at
 _FEWEST = 4
 _MOSTLY, _SOME = 0.5, 0.01  # shares of the elements
-_MOST_ROWS = 8
 _COARSE = 0.25  # rms of the rounding error over the standard deviation of a column
 _MOST_COLUMNS = 64
 _CARRIES = 0.1  # spread of a column over the largest of its table: less of it is next to nothing beside the others
@@ -27,31 +26,30 @@ _ROWS = 32  # that a standard deviation means something
 _WIDTHS = {torch.bfloat16: 8, torch.float16: 11, torch.float32: 24, torch.float64: 53, torch.int32: 31, torch.int64: 63}
 
 
-class LostValues:
-    """Told of each operation outside of the optimizer and of the backward pass; reads, and changes nothing."""
+class LostValues(Watcher):
+    """Told of each operation outside of the optimizer."""
+
+    fact = "lost_values"
 
     def __init__(self, model: nn.Module) -> None:
+        super().__init__()
         self._model = weakref.ref(model)
-        self._step = 0
         self._weights: set[int] = set()  # addresses: copies of weights are no data
-        self._found: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def begin(self, step: int) -> None:
-        self._step = step
+        super().begin(step)
         model = self._model()
         stored = [*model.parameters(), *model.buffers()] if model is not None else []
         self._weights = {address_of(each) for each in stored}
 
-    def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
-        if graph_task() != -1 or not isinstance(out, Tensor) or not args or not isinstance(args[0], Tensor):
-            return
-        name = operation_name(func)
-        if out.numel() < _FEWEST:
+    def observe(self, call: OperationCall) -> None:
+        name, args, out = call.name, call.args, call.out
+        if not isinstance(out, Tensor) or not isinstance(args[0], Tensor) or out.numel() < _FEWEST:
             return
         if name == "_to_copy":
-            self._cast(args[0], out, module)
+            self._cast(args[0], out, call.module)
         elif out.dtype in _INTEGERS and name in _SUMS:
-            self._computed(name, args, out, module)
+            self._computed(name, args, out, call.module)
 
     def _cast(self, source: Tensor, out: Tensor, module: str | None) -> None:
         before, after = source.detach().reshape(-1)[:_MOST], out.detach().reshape(-1)[:_MOST]
@@ -82,16 +80,12 @@ class LostValues:
     def _note(self, operation: str, out: Tensor, share: float, largest: float, module: str | None) -> None:
         stored = dtype_name(out.dtype) if out.dtype.is_floating_point else str(out.dtype).removeprefix("torch.")
         key = operation, stored, module
-        if key in self._found or len(self._found) < _MOST_ROWS:
-            count = 1 + int(self._found[key]["count"] if key in self._found else 0)
-            self._found[key] = {
+        if self._has_room(key):
+            count = 1 + int(self._rows[key]["count"] if key in self._rows else 0)
+            self._rows[key] = {
                 "operation": operation, "format": stored, "share": share, "largest": largest, "module": module,
                 "step": self._step, "count": count,
             }  # fmt: skip
-
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each operation, format and module, see `lost_values` in docs/run-file.md."""
-        return list(self._found.values())
 
 
 def _loses_spread(source: Tensor, out: Tensor) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, operation_name
+from precgui.engine.watcher import OperationCall, Watcher
 
 _FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 _EIGHT_BITS = {getattr(torch, name) for name in ("int8", "uint8", *_FLOATS) if hasattr(torch, name)}
@@ -21,7 +21,6 @@ _SCALING = {"div", "mul", "_to_copy", "clone", "_unsafe_view", "detach", "lift_f
 _ROUNDING = {"round", "floor", "ceil", "trunc"}
 _CLIPPING = {"clamp", "clamp_min", "clamp_max", "minimum", "maximum", "hardtanh"}
 _FEWEST = 64  # numbers of a tensor, that a share means something
-_MOST_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -35,30 +34,25 @@ class _Scaled:
     clipped: tuple[float, float, float, float, float] | None = None  # share, lost, largest, lowest and highest kept
 
 
-class QuantisedValues:
-    """Told of each operation outside of the backward pass; reads, and changes nothing.
+class QuantisedValues(Watcher):
+    """Told of each operation, those of optimizers, too.
 
     Sums and products are not followed: a clamp of theirs is an activation function, as ReLU6 is. Nor is that of a ReLU
     which is rounded to integers (a learned limit, PACT), nor one of the data that leaves out negative ones.
     """
 
+    fact = "quantised_values"
+
     def __init__(self) -> None:
-        self._step = 0
+        super().__init__()
         self._made = TensorMarks[_Scaled | bool]()  # False: made of something else, within the model
-        self._rows: dict[tuple[str | None, bool], dict[str, Any]] = {}
-
-    def begin(self, step: int) -> None:
-        self._step = step
-
-    def end(self) -> None:
-        """The step is over."""
-        self._made.clear()
 
     @torch.no_grad()
-    def observe(self, func: Any, args: Any, out: Any, module: str | None, *, in_optimizer: bool) -> None:
-        if graph_task() != -1 or not args or not isinstance(args[0], Tensor) or not args[0].is_floating_point():
+    def observe(self, call: OperationCall) -> None:
+        name, args, out, module = call.name.removesuffix("_"), call.args, call.out, call.module
+        first, in_optimizer = args[0], call.in_optimizer
+        if not isinstance(first, Tensor) or not first.is_floating_point():
             return
-        name, first = operation_name(func).removesuffix("_"), args[0]
         if "fake_quant" in name and module is not None and not in_optimizer:
             self._note_fake(first, out[0] if isinstance(out, tuple) else out, module)
             return
@@ -73,7 +67,7 @@ class QuantisedValues:
             self._note(module, in_optimizer, dtype_name(out.dtype) if is_cast else name, counts)
         if module is None or in_optimizer:
             return
-        self._made[out] = self._next(name, func, args, out, known)
+        self._made[out] = self._next(name, call.func, args, out, known)
         after = self._made.get(out)
         if name in _CLIPPING and isinstance(after, _Scaled) and after.is_rounded and not after.of_relu:
             self._note(module, in_optimizer, "round", after)
@@ -115,7 +109,7 @@ class QuantisedValues:
         if known is not None and known.of_input and lowest >= 0:  # data that are made positive, as by a ReLU
             share, lost = 0.0, 0.0
         before = self._rows.get(place)
-        if before is None and len(self._rows) >= _MOST_ROWS:
+        if not self._has_room(place):
             return
         if before is not None and before["step"] == self._step and before["share"] >= share:
             return
@@ -123,10 +117,6 @@ class QuantisedValues:
             "module": place[0], "optimizer": in_optimizer, "operation": operation, "step": self._step, "share": share,
             "lost": lost, "largest": largest, "lowest": lowest, "highest": highest,
         }  # fmt: skip
-
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each module, see `quantised_values` in docs/run-file.md."""
-        return list(self._rows.values())
 
 
 def _lost(before: Tensor, after: Tensor) -> tuple[float, float, float, float, float]:

@@ -7,39 +7,28 @@ from typing import Any
 from torch import Tensor, nn
 
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, operation_name
+from precgui.engine.watcher import OperationCall, Watcher
 
 _SOFTMAX = ("_softmax", "_safe_softmax")
 _SAME = {  # operations that keep the axes of their first operand
     "_to_copy", "clone", "div", "div_", "mul", "mul_", "add", "add_", "sub", "masked_fill", "masked_fill_", "detach",
     "native_dropout",
 }  # fmt: skip
-_MOST_ROWS = 8
 
 
-class SoftmaxAxes:
+class SoftmaxAxes(Watcher):
     """Told of each operation inside the model; follows products of two tensors that learn to a softmax, and on to the
     product that it weighs."""
 
+    fact = "softmax_axes"
+
     def __init__(self) -> None:
-        self._step = 0
+        super().__init__()
         self._scores = TensorMarks[bool]()  # products of queries and keys
         self._weights = TensorMarks[tuple[int, str | None]]()  # the axis of the softmax, from the end, and its module
-        self._found: dict[str, dict[str, Any]] = {}
 
-    def begin(self, step: int) -> None:
-        self._step = step
-        self.end()
-
-    def end(self) -> None:
-        """The step is over."""
-        self._scores.clear()
-        self._weights.clear()
-
-    def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
-        if graph_task() != -1 or not args:
-            return
-        name, first = operation_name(func), args[0]
+    def observe(self, call: OperationCall) -> None:
+        name, args, out, module, first = call.name, call.args, call.out, call.module, call.args[0]
         if isinstance(out, tuple) and out:
             out = out[0]
         if not isinstance(out, Tensor) or not isinstance(first, Tensor):
@@ -52,8 +41,7 @@ class SoftmaxAxes:
         elif name in _SOFTMAX and self._scores.get(first):
             self._weights[out] = args[1] - first.dim() if args[1] >= 0 else args[1], module
         elif name in _SAME and out.shape == first.shape:
-            second = args[1] if len(args) > 1 else None
-            is_sum = isinstance(second, Tensor) and second.shape != first.shape  # which normalises anew
+            is_sum = isinstance(call.second, Tensor) and call.second.shape != first.shape  # which normalises anew
             self._follow(first, out, None if is_sum and self._weights.get(first) else 0)
         elif name in ("transpose", "t") and first.dim() > 1:
             swapped = {each % first.dim() for each in args[1:3]} if name == "transpose" else {0, 1}
@@ -62,7 +50,7 @@ class SoftmaxAxes:
             last = [each % first.dim() for each in args[1]][-2:]
             ends = [first.dim() - 2, first.dim() - 1]
             self._follow(first, out, 0 if last == ends else 1 if last == ends[::-1] else None)
-        elif func.is_view or name == "_unsafe_view":
+        elif call.func.is_view or name == "_unsafe_view":
             self._follow(first, out, 0 if out.shape[-2:] == first.shape[-2:] else None)
 
     def _follow(self, before: Tensor, after: Tensor, swap: int | None) -> None:
@@ -89,12 +77,8 @@ class SoftmaxAxes:
             "module": where, "step": self._step, "normalised": operand.shape[mark[0]], "summed": operand.shape[summed],
             "least": float(total.min()), "largest": float(total.max()),
         }  # fmt: skip
-        if where in self._found or len(self._found) < _MOST_ROWS:
-            self._found[where] = row | {"count": 1 + int(self._found.get(where, {}).get("count", 0))}
-
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each module, see `softmax_axes` in docs/run-file.md."""
-        return list(self._found.values())
+        if self._has_room(where):
+            self._rows[where] = row | {"count": 1 + int(self._rows.get(where, {}).get("count", 0))}
 
 
 def _is_weight(value: Tensor) -> bool:

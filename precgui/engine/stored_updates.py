@@ -16,6 +16,7 @@ from precgui.engine.samples import sampled
 from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, operation_name
+from precgui.engine.watcher import Facts
 from precgui.engine.write_times import WriteTimes
 
 _KEEPING = ("add", "sub", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "_to_copy", "clone")
@@ -394,9 +395,9 @@ class StoredUpdates:
         """Whether an update outside of the optimizer was seen in several steps."""
         return any(len(group.rows) > 1 and not key[2] for key, group in self._groups.items())
 
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each group of tensors: see `stored_updates` in docs/run-file.md."""
-        return [
+    def facts(self) -> Facts:
+        """A row for each group of tensors, see docs/run-file.md."""
+        rows: list[dict[str, Any]] = [
             {
                 "tensor": group.tensor, "tensors": group.tensors, "format": group.format,
                 "operation": " ".join(key[0]), "module": key[1], "optimizer": key[2],
@@ -404,6 +405,7 @@ class StoredUpdates:
             }
             for key, group in self._groups.items() if group.rows
         ]  # fmt: skip
+        return {"stored_updates": rows}
 
 
 def _sums(begin: Tensor, intended: Tensor, moved: Tensor, last: Tensor | None) -> Tensor:

@@ -8,41 +8,39 @@ import torch
 from torch import Tensor
 
 from precgui.engine.telemetry.readable import unseen
-from precgui.engine.torch_private import graph_task, operation_name
+from precgui.engine.watcher import OperationCall, Watcher
 
 _LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
-_FEWEST, _MOST_ROWS = 32, 12  # positions
+_FEWEST = 32  # positions
 
 
-class UnshiftedTargets:
+class UnshiftedTargets(Watcher):
     """Told of each operation outside of the optimizer; compares classes of a loss with indices of embeddings before it.
 
     Positions, which are the same for all sequences, are left out. Where a decoder gets other indices, as those of the
     sequence moved by one, nothing is noted.
     """
 
+    fact, most_rows = "unshifted_targets", 12
+
     def __init__(self) -> None:
-        self._step, self._is_causal = 0, False
-        self._read: list[Tensor] = []
-        self._rows: list[dict[str, Any]] = []
+        super().__init__()
+        self._is_causal, self._read = False, list[Tensor]()
 
     def begin(self, step: int) -> None:
-        self._step = step
+        super().begin(step)
         self.end()
 
     def end(self) -> None:
-        """The step is over."""
         self._is_causal, self._read = False, []
 
-    def observe(self, func: Any, args: Any, kwargs: Any) -> None:
-        if graph_task() != -1 or not args:
-            return
-        name = operation_name(func)
+    def observe(self, call: OperationCall) -> None:
+        name, args = call.name, call.args
         if name == "embedding" and isinstance(args[1], Tensor) and args[1].dim() > 1:
             self._read.append(args[1])
         elif name.startswith("_scaled_dot_product"):
-            self._is_causal |= _is_causal(func, args, kwargs)
-        elif name in _LOSSES and self._is_causal and args[0].requires_grad and len(self._rows) < _MOST_ROWS:
+            self._is_causal |= _is_causal(call.func, args, call.kwargs)
+        elif name in _LOSSES and self._is_causal and args[0].requires_grad and self._has_room(len(self._rows)):
             with unseen():
                 self._compare(args[1].reshape(-1))
 
@@ -51,11 +49,7 @@ class UnshiftedTargets:
         if targets.numel() < _FEWEST or not words or bool((targets == targets[0]).all()):
             return
         if all(each.numel() == targets.numel() and torch.equal(each.reshape(-1), targets) for each in words):
-            self._rows.append({"step": self._step, "positions": targets.numel()})
-
-    def facts(self) -> list[dict[str, Any]]:
-        """A row for each such loss, see `unshifted_targets` in docs/run-file.md."""
-        return self._rows
+            self._rows[len(self._rows)] = {"step": self._step, "positions": targets.numel()}
 
 
 def _is_causal(func: Any, args: Any, kwargs: Any) -> bool:

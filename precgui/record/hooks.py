@@ -119,7 +119,7 @@ class LoopWatch:
     def _watch_of_first_step(self, compiled: bool) -> FirstStep:
         observers = [*self._order_of_loop.observers, self._later_steps.watchers.first_step]
         watch = FirstStep(self._model, _device(self._model), self.guard, compiled=compiled, observers=observers)
-        self._later_steps.cancellations.where = watch.module
+        self._later_steps.watchers.where = watch.module
         return watch
 
     def _copies(self) -> list[tuple[str, Tensor]]:
@@ -330,7 +330,7 @@ class LoopWatch:
 
     def _optimizer_runs(self, *, inside: bool) -> None:
         """An optimizer begins to step, or has stepped: operations in between are its own."""
-        self._later_steps.cancellations.in_optimizer = inside
+        self._later_steps.watchers.in_optimizer = inside
         if self._first_step is not None:
             self._first_step.optimizer_steps(inside=inside)
 

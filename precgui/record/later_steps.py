@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -38,8 +37,10 @@ from precgui.engine.torch_private import (
     dispatch_modes,
     graph_task,
     is_anything_compiled,
+    operation_name,
 )
 from precgui.engine.unshifted_targets import UnshiftedTargets
+from precgui.engine.watcher import Facts, OperationCall, Watcher
 from precgui.engine.write_times import WriteTimes
 from precgui.record.batches import Batches
 from precgui.record.emptied_moments import EmptiedMoments
@@ -57,24 +58,28 @@ _BETWEEN = frozenset(4**power for power in range(3, 13))  # 64, 256 ...: where a
 
 
 class Watchers:
-    """All that is told of the operations of a step."""
+    """All that is told of the operations of a step. A new one is a subclass of `Watcher` and a part of `_all`."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.cancellations = Cancellations()
         self.writes = WriteTimes(model)
         self.stored = StoredUpdates(model, self.writes)
-        self._integers, self._losses = CoarseIntegers(model), BroadcastLosses()
-        self._values, self._sums, self._twice = LostValues(model), LostDigits(), RepeatedActivations()
+        self._sums, self._additions = LostDigits(), list[dict[str, Any]]()
         self._finite, self._only_finite = FiniteInFp32(), False
-        self._coarse = CoarseRoundings(model)
-        self._rounded, self._quantised = HandQuantisers(model), QuantisedValues()
-        self._constants, self._flat, self.hidden = ConstantAnswers(), FlatUnits(), HiddenParameters(model)
-        self._unshifted, self._products, self._ranges = UnshiftedTargets(), FirstProducts(), TargetRanges()
-        self._axes = SoftmaxAxes()
-        self._constants.compared = self._ranges.compared
-        self._additions: list[dict[str, Any]] = []
+        self._cancellations, self.hidden = Cancellations(), HiddenParameters(model)
+        constants, ranges = ConstantAnswers(), TargetRanges()
+        constants.compared = ranges.compared
+        products, axes, quantised = FirstProducts(), SoftmaxAxes(), QuantisedValues()
+        self._all: list[Watcher] = [
+            self._cancellations, CoarseIntegers(model), BroadcastLosses(), LostValues(model), CoarseRoundings(model),
+            RepeatedActivations(), HandQuantisers(model), quantised, self._finite, constants, FlatUnits(),
+            UnshiftedTargets(), products, ranges, axes, self.hidden,
+        ]  # fmt: skip
+        self._of_optimizers: list[Watcher] = [quantised]  # these are told of their operations, too
+        self._inside: list[Watcher] = [self.hidden, products, axes]  # of those of the forward pass alone
+        self._outside = [each for each in self._all if each not in (self._finite, *self._inside)]
         self.where: Callable[[], str | None] = lambda: None
         self.is_inside: Callable[[], bool] = lambda: False  # the forward pass of the model
+        self.in_optimizer = False
         self.rounded: Callable[[Tensor, Tensor], None] = lambda operand, result: None  # to integers, by the loop
 
     def begin(self, step: int, where: Callable[[], str | None], *, only_finite: bool = False) -> None:
@@ -82,25 +87,21 @@ class Watchers:
 
         `only_finite`: it is watched for what is not finite alone, since the step before was not.
         """
-        self.where = self.cancellations.where = where
-        self._only_finite = only_finite
-        self._finite.begin(step)
+        self.where, self._only_finite = where, only_finite
         if only_finite:
+            self._finite.begin(step)
             return
         self._sums = LostDigits()
         self.writes.begin(step)
-        for each in (self.cancellations, self.stored, self._integers, self._losses, self._values, self._twice):
+        self.stored.begin(step)
+        for each in self._all:
             each.begin(step)
-        for late in (self._rounded, self._quantised, self._coarse, self._constants, self._flat, self._unshifted):
-            late.begin(step)
-        for each_watched in (self._products, self._ranges, self._axes):
-            each_watched.begin(step)
 
     def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
         """An operation is about to run; to be called with its result is what this returns."""
         if self._only_finite:
             return []
-        module, in_optimizer = self.where(), self.cancellations.in_optimizer
+        module, in_optimizer = self.where(), self.in_optimizer
         if not in_optimizer and graph_task() == -1:
             self.writes.met(args, self.stored.created_memory)
         told = [self.stored.before(func, args, kwargs, module, in_optimizer=in_optimizer)]
@@ -110,42 +111,33 @@ class Watchers:
 
     def after(self, told: list[After], func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operation has run."""
-        module, in_optimizer = self.where(), self.cancellations.in_optimizer
-        if not in_optimizer:
-            self._finite.observe(func, args, kwargs, out, module)
+        call = self._call(func, args, kwargs, out)
+        if not call.in_optimizer:
+            self._finite.observe(call)
         if self._only_finite:
             return
-        self.stored.after(func, args, out, module)  # first: new memory tells how a result is found again
+        self.stored.after(func, args, out, call.module)  # first: new memory tells how a result is found again
         for each in told:
             each(out)
-        self.cancellations.observe(func, args, kwargs, out)
-        self._quantised.observe(func, args, out, module, in_optimizer=in_optimizer)
-        if not in_optimizer:
-            self._integers.observe(func, args, out, module)
-            self._losses.observe(func, args, kwargs, out)
-            self._values.observe(func, args, out, module)
-            self._coarse.observe(func, args, out, module)
-            self._twice.observe(func, args, out, module)
-            self._rounded.observe(func, args, out, module)
-            self._constants.observe(func, args, kwargs, out)
-            self._flat.observe(func, out, module)
-            self._ranges.observe(func, args, out, module)
-            self._unshifted.observe(func, args, kwargs)
-            if module is None and func is _ROUND:
-                self.rounded(args[0], out)
-            if self.is_inside():
-                self.hidden.observe(args, module or "")
-                self._products.observe(func, args, out, module)
-                self._axes.observe(func, args, out, module)
+        if call.module is None and func is _ROUND and not call.in_optimizer:
+            self.rounded(args[0], out)
+        if not args or graph_task() != -1:
+            return
+        for watcher in self._of_optimizers if call.in_optimizer else self._outside:
+            watcher.observe(call)
+        for inner in self._inside if not call.in_optimizer and self.is_inside() else ():
+            inner.observe(call)
+
+    def _call(self, func: Any, args: Any, kwargs: Any, out: Any) -> OperationCall:
+        return OperationCall(func, operation_name(func), args, kwargs, out, self.where(), self.in_optimizer)
 
     def end(self) -> None:
         """The step is over."""
-        self._finite.forget()
         if self._only_finite:
+            self._finite.end()
             return
         self.stored.end()
-        late = (self._rounded, self._quantised, self._coarse, self._constants, self._flat, self._unshifted)
-        for each in (*late, self._products, self._axes):
+        for each in self._all:
             each.end()
         sums = self._sums.facts()
         rows = [*self._additions, *(row for name in ("additions", "scattered") for row in sums.get(name, {}).values())]
@@ -154,32 +146,19 @@ class Watchers:
 
     def first_step(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operation of the first step, which the census sees, has run."""
-        self.cancellations.observe(func, args, kwargs, out)
-        if not self.cancellations.in_optimizer:
-            self._finite.observe(func, args, kwargs, out, self.cancellations.where())
+        call = self._call(func, args, kwargs, out)
+        if call.in_optimizer:
+            return
+        if args and graph_task() == -1:
+            self._cancellations.observe(call)
+        self._finite.observe(call)
 
-    def facts(self) -> dict[str, list[dict[str, Any]]]:
-        return {
-            "cancellation": [asdict(each) for each in self.cancellations.found],
-            "stored_updates": self.stored.facts(),
-            "integers": self._integers.facts(),
-            "broadcast_loss": self._losses.facts(),
-            "lost_values": [*self._values.facts(), *self._coarse.facts()],
-            "applied_twice": self._twice.facts(),
-            "rounded_weights": self._rounded.facts(),
-            "rounded_activations": self._rounded.rounded_activations(),
-            "quantised_values": self._quantised.facts(),
-            "finite_in_fp32": self._finite.facts(),
-            "constant_answers": self._constants.facts(),
-            "flat_units": self._flat.facts(),
-            "unshifted_targets": self._unshifted.facts(),
-            "first_products": self._products.facts(),
-            "target_ranges": self._ranges.facts(),
-            "softmax_axes": self._axes.facts(),
-            "hidden_parameters": self.hidden.facts(),
-            "untrained_parameters": self.hidden.left_out(),
-            "loop_additions": self._additions,
-        }
+    def facts(self) -> Facts:
+        every: Facts = {}
+        for each in (*self._all, self.stored):
+            for name, rows in each.facts().items():
+                every[name] = [*every.get(name, []), *rows]
+        return every | {"loop_additions": self._additions}
 
 
 class LaterSteps:
@@ -202,10 +181,6 @@ class LaterSteps:
         self._reported: dict[str, int] = {}
         self._again, self._left, self._next = False, _AFTER_ALARMS, 0
         self._watched = 0  # the last step that was watched for all
-
-    @property
-    def cancellations(self) -> Cancellations:
-        return self.watchers.cancellations
 
     def probe(self) -> Tensor | None:
         """A number for `changed`; see `WriteTimes.probe`."""
@@ -236,7 +211,7 @@ class LaterSteps:
         if in_full:
             self._watched = step
             self.edits.begin(step, trained)
-            self.watchers.hidden.begin(step, [weight.own for weight in trained])
+            self.watchers.hidden.follow(weight.own for weight in trained)
         self.exact.begin(step, trained, self._mode.module, alarm=again)
         self._mode.tape = self.exact.tape
         self.watchers.is_inside = self._mode.is_inside

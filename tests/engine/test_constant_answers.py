@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from precgui.engine.constant_answers import ConstantAnswers
-from precgui.engine.torch_private import TorchDispatchMode
+from precgui.engine.torch_private import TorchDispatchMode, operation_name
+from precgui.engine.watcher import OperationCall
 
 
 class _Telling(TorchDispatchMode):
@@ -22,7 +23,7 @@ class _Telling(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.watcher.observe(func, args, kwargs or {}, out)
+        self.watcher.observe(OperationCall(func, operation_name(func), args, kwargs or {}, out, None))
         return out
 
 
@@ -32,7 +33,7 @@ def _seen(loss: Callable[[], Tensor]) -> dict[str, Any]:
     with _Telling(watcher):
         loss()
     watcher.end()
-    (row,) = watcher.facts()
+    (row,) = watcher.facts()["constant_answers"]
     return row
 
 

@@ -46,5 +46,5 @@ def test_that_the_results_of_a_step_keep_the_order_in_which_they_were_written(mo
             for place in range(2):
                 stored[place] = 0.9 * stored[place] + 0.1 * values[place]
         updates.end()
-    steps = updates.facts()[0]["steps"]
+    steps = updates.facts()["stored_updates"][0]["steps"]
     assert all(row["direction"] > 0.9 for row in steps[1:]), [row["direction"] for row in steps]

@@ -15,7 +15,8 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import precgui
 from precgui.engine.cancellation import Cancellations
-from precgui.engine.torch_private import TorchDispatchMode, dispatch_modes
+from precgui.engine.torch_private import TorchDispatchMode, dispatch_modes, operation_name
+from precgui.engine.watcher import OperationCall
 
 
 class _NoRecorder:
@@ -85,13 +86,13 @@ def _found(use: Any) -> list[tuple[str, str]]:
     class Mode(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            found.observe(func, args, kwargs or {}, out)
+            found.observe(OperationCall(func, operation_name(func), args, kwargs or {}, out, None))
             return out
 
     torch.manual_seed(0)
     with Mode():  # type: ignore[no-untyped-call]
         use()
-    return [(each.use, each.format) for each in found.found]
+    return [(each["use"], each["format"]) for each in found.facts()["cancellation"]]
 
 
 @pytest.mark.parametrize("dtype, name", [(torch.bfloat16, "bf16"), (torch.float16, "fp16"), (torch.float32, "fp32")])
