@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import numpy as np
+from event_turns import turn, until
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "resources" / "examples"
@@ -32,7 +32,7 @@ CLIP, COLLAPSE, STAGNATION = (
 )
 SIZE = (960, 600)
 BETWEEN_PX = 8
-SETTLE_S, LIMIT_S, MOST_LOOKS = 0.8, 120.0, 8
+SETTLE_S, MOST_LOOKS = 0.8, 8
 
 
 class Shown:
@@ -43,8 +43,7 @@ class Shown:
         from PySide6.QtWidgets import QApplication
 
         QLocale.setDefault(QLocale.c())
-        made: Any = QApplication.instance() or QApplication(sys.argv[:1])
-        self._app = made
+        self._app: Any = QApplication.instance() or QApplication(sys.argv[:1])
         self._app.setApplicationName("precgui")
         self._app.setStyle("Fusion")
         from precgui.gui.notices import Notices
@@ -58,7 +57,7 @@ class Shown:
         self._start = self._start(self.window, [])
         self.window.resize(*SIZE)
         self.window.show()
-        self.until(lambda: self.window.session is not None and not self.window.host.waiting())
+        until(lambda: self.window.session is not None and not self.window.host.waiting())
 
     @property
     def session(self) -> Any:
@@ -68,7 +67,7 @@ class Shown:
         """Open run files; return their keys."""
         opener = self.session if hasattr(self.session, "open_file") else self.session.runs
         keys = [opener.open_file(path) for path in paths]
-        self.until(lambda: len(self.session.runs) == len(keys))
+        until(lambda: len(self.session.runs) == len(keys))
         return keys
 
     def close_all(self) -> None:
@@ -89,25 +88,10 @@ class Shown:
     def diagnosed(self, key: str) -> Any:
         """Show the findings of a run in Diagnose; return the panel."""
         panel = self.panel("diagnose")
-        self.until(lambda: len(panel.diagnoses) == len(self.session.runs))
+        until(lambda: len(panel.diagnoses) == len(self.session.runs))
         panel.verdicts.choose(key)
-        self.until(lambda: bool(panel.cards))
+        until(lambda: bool(panel.cards))
         return panel
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Turn the event loop while something is awaited."""
-        end = time.monotonic() + LIMIT_S
-        while not condition():
-            if time.monotonic() > end:
-                raise TimeoutError(f"the window was not ready within {LIMIT_S:.0f} s")
-            self.turn(0.02)
-
-    def turn(self, seconds: float) -> None:
-        """Let the window live for a while."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self._app.processEvents()
-            time.sleep(0.005)
 
     def save(self, path: Path) -> None:
         """Save the window without its banners when two pictures of it are the same."""
@@ -115,7 +99,7 @@ class Shown:
 
         before = None
         for _ in range(MOST_LOOKS):
-            self.turn(SETTLE_S)
+            turn(SETTLE_S)
             for frame in self.window.findChildren(QFrame):
                 if frame.property("kind") == "banner":
                     frame.hide()
@@ -129,9 +113,9 @@ class Shown:
         """Close the window, and what it has started."""
         ended: list[bool] = []
         self.session.shutdown(lambda: ended.append(True))
-        self.until(lambda: bool(ended))
+        until(lambda: bool(ended))
         self.window.deleteLater()
-        self.turn(0.1)
+        turn(0.1)
 
 
 def _loss_scale(shown: Shown) -> None:
@@ -195,7 +179,7 @@ def _runs(shown: Shown) -> None:
         shutil.copy(path, folder)
     shown.session.folder_changed.emit()
     library = shown.panel("library")
-    shown.until(lambda: library.table.rowCount() >= len(list(folder.glob("*.h5"))))
+    until(lambda: library.table.rowCount() >= len(list(folder.glob("*.h5"))))
 
 
 def _tensors(shown: Shown) -> None:

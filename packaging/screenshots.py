@@ -17,13 +17,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import numpy as np
+from event_turns import turn, until
 from numpy.typing import NDArray
 from pictures import IMAGES, LARGE, PICTURES, SMALL, WIDE, Language, Mode, Picture, State, keep_hashes, stale_pictures
 from PIL import Image
@@ -140,7 +141,7 @@ def grid(language: Language = "en") -> dict[str, Picture]:
 
 
 class Gallery:
-    """The application without its event loop: `_until` turns it while something is awaited."""
+    """The application without its event loop: `until` turns it while something is awaited."""
 
     def __init__(self, folder: Path) -> None:
         QLocale.setDefault(QLocale.c())
@@ -161,7 +162,7 @@ class Gallery:
         self._start = StartupStages(self._window, [])
         self._window.resize(*LARGE)
         self._window.show()
-        self._until(lambda: self._window.session is not None and not self._window.host.waiting(), 120)
+        until(lambda: self._window.session is not None and not self._window.host.waiting(), 120)
 
     def enter(self, state: State) -> None:
         """Open what the pictures of a state show."""
@@ -170,18 +171,18 @@ class Gallery:
             for example in EXAMPLES:
                 if not example.is_study:
                     session.runs.open_file(example.path)
-            self._until(lambda: len(session.runs) == sum(not example.is_study for example in EXAMPLES), 60)
+            until(lambda: len(session.runs) == sum(not example.is_study for example in EXAMPLES), 60)
         elif state == "study":
             self._close_runs()
             session.open_study(next(example.path for example in EXAMPLES if example.is_study))
             self._window.show_panel("compare/groups")
             compare = self._window.host.panels["compare"]
             assert isinstance(compare, ComparePanel)
-            self._until(lambda: compare.groups.report_content is not None, 120)
+            until(lambda: compare.groups.report_content is not None, 120)
         elif state == "jobs":
             self._close_runs()
             session.open_study(study_with_jobs(Path(os.environ["HOME"]) / "cluster-study"))
-            self._until(lambda: session.study.grid is not None, 60)
+            until(lambda: session.study.grid is not None, 60)
         elif state == "stopped":
             self._close_runs()
             self._train_and_stop()
@@ -224,7 +225,7 @@ class Gallery:
         diagnose = self._window.host.panels["diagnose"]
         if picture.state == "examples" and picture.place == "diagnose":
             assert isinstance(diagnose, DiagnosePanel)
-            self._until(lambda: len(diagnose.diagnoses) == len(self._session.runs), 120)
+            until(lambda: len(diagnose.diagnoses) == len(self._session.runs), 120)
         compare = self._window.host.panels["compare"]
         if picture.state == "study" and picture.view:
             assert isinstance(compare, ComparePanel)
@@ -232,25 +233,25 @@ class Gallery:
         if picture.state == "stopped" and picture.place == "library":
             library = self._window.host.panels["library"]
             assert isinstance(library, LibraryPanel)
-            self._until(lambda: library.table.rowCount() > 0, 60)
+            until(lambda: library.table.rowCount() > 0, 60)
             library.view.select_rows([0])
         setup, hardware = self._window.host.panels["setup"], self._window.host.panels["hardware"]
         if picture.state == "place":
             self._staged.find()
-            self._until(lambda: not self._session.training.link_state, 120)
+            until(lambda: not self._session.training.link_state, 120)
         if picture.view == "where":
             assert isinstance(setup, SetupPanel)
             setup.where.read()
             setup.where.choose(self._staged.place.name)
-            self._until(lambda: machine_asked(self._staged.place) is not None, 240)
+            until(lambda: machine_asked(self._staged.place) is not None, 240)
         if picture.place == "hardware/places":
             assert isinstance(hardware, HardwarePanel)
             places = next(tab for tab in hardware.findChildren(PlacesTab))
             places.test()
-            self._until(lambda: places.table.texts()[0][1] == _("answers"), 120)
+            until(lambda: places.table.texts()[0][1] == _("answers"), 120)
         if picture.view == "lost":
             self._staged.lose()
-            self._until(lambda: "next try" in self._session.training.link_state, 60)
+            until(lambda: "next try" in self._session.training.link_state, 60)
         inspect = self._window.host.panels["inspect"]
         if picture.view == "Export":
             assert isinstance(inspect, InspectPanel)
@@ -267,11 +268,11 @@ class Gallery:
         guide = self._window.guide
         if not view:
             guide.open()
-            self._until(lambda: guide.sheet is not None and "Advised" in guide.sheet.advice.text(), 60)
+            until(lambda: guide.sheet is not None and "Advised" in guide.sheet.advice.text(), 60)
             return
         name, _, step = view.partition(": ")
         guide.follow(next(each for each in PATHS if each.name == name))
-        self._until(lambda: _is_told(guide, step), 60)
+        until(lambda: _is_told(guide, step), 60)
 
     def _close_runs(self) -> None:
         for key in list(self._session.runs):
@@ -287,7 +288,7 @@ class Gallery:
             progress = training.progress()
             return not training.waiting and (progress is None or progress.step > progress.total_steps // 2)
 
-        self._until(last_is_half_done, RUN_LIMIT_S)
+        until(last_is_half_done, RUN_LIMIT_S)
 
     def _train_and_stop(self) -> None:
         """Stop a run at a third of its way, so that a checkpoint lies beside it."""
@@ -298,9 +299,9 @@ class Gallery:
             progress = training.progress()
             return progress is not None and 3 * progress.step > progress.total_steps
 
-        self._until(is_at_a_third, RUN_LIMIT_S)
+        until(is_at_a_third, RUN_LIMIT_S)
         training.stop()
-        self._until(lambda: not training.is_training and runs[runs.current or ""].run.status == "stopped", 60)
+        until(lambda: not training.is_training and runs[runs.current or ""].run.status == "stopped", 60)
 
     def _train_at_a_place(self) -> None:
         """Let a long run go on at a place."""
@@ -312,16 +313,16 @@ class Gallery:
             progress = training.progress()
             return progress is not None and progress.step > 100
 
-        self._until(has_begun, RUN_LIMIT_S)
+        until(has_begun, RUN_LIMIT_S)
 
     def close(self) -> None:
         if hasattr(self, "_staged"):
             self._staged.end()
         ended: list[bool] = []
         self._session.shutdown(lambda: ended.append(True))
-        self._until(lambda: bool(ended), 30)
+        until(lambda: bool(ended), 30)
         self._window.deleteLater()
-        self._turn(0.1)
+        turn(0.1)
 
     def _save(self, name: str) -> None:
         buffer = QBuffer()
@@ -335,7 +336,7 @@ class Gallery:
         """The window when it is drawn: twice the same, or, while a run goes on, after a while."""
         end, before = time.monotonic() + SETTLE_LIMIT_S, QImage()
         while True:
-            self._turn(SETTLE_S)
+            turn(SETTLE_S)
             now = self._grabbed()
             if (now == before and not themes().is_changing) or time.monotonic() > end:
                 return now
@@ -352,19 +353,6 @@ class Gallery:
             painter.drawPixmap(corner - menu.rect().topRight(), menu.grab())
             painter.end()
         return picture.toImage()
-
-    def _until(self, condition: Callable[[], bool], limit_s: float) -> None:
-        end = time.monotonic() + limit_s
-        while not condition():
-            if time.monotonic() > end:
-                raise TimeoutError(f"the window was not ready within {limit_s:.0f} s")
-            self._turn(0.02)
-
-    def _turn(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self._app.processEvents()
-            time.sleep(0.005)
 
 
 def _is_told(guide: Guide, words: str) -> bool:

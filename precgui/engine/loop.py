@@ -111,7 +111,7 @@ class Loop:
                 self.queue_step(batches, data_s)
                 yield
         except Exception:
-            with contextlib.suppress(Exception):  # the device may be lost
+            with contextlib.suppress(Exception):  # the device may be lost; what ended the run is raised
                 self._read_pending()
             raise
         self._read_pending()

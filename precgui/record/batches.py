@@ -92,7 +92,7 @@ class Batches:
             own, row = readable(tensor.detach()) if tensor is not None else None, dict[str, int]()
             if own is None or len(self._broken) >= _MOST_BROKEN:
                 continue
-            with unseen(), contextlib.suppress(Exception):  # as above
+            with unseen(), contextlib.suppress(Exception):  # as in `given`
                 row = _broken(own)
             if row:
                 self._broken.append({"step": self._step, "input": name, "numbers": own.numel()} | row)

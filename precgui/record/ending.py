@@ -50,9 +50,9 @@ class EventSink:
         incident = Incident(now_s, self._step, "recording_stopped", "error", text)
         end = Sentence("Recording stopped after step {step}: {reason}.", **values)
         for event in (incident, RunEnded(now_s, "stopped", end)):
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # the writer may be what has failed; the other event is worth a try
                 writer(event)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # as above: what is on the disk stays, and is mended when it is opened
             writer.close()
 
 
@@ -74,7 +74,7 @@ class OpenRecord:
 
     def release(self) -> None:
         """Take the hooks from the model and stop the sensors after a fault; not to be called inside a hook."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # of a recorder that has failed: its hooks do nothing, removed or not
             self._parts.close()
 
     def end(self, status: Status, message: str = "", details: str = "") -> None:

@@ -257,8 +257,9 @@ class Recorder:
             )
             ended = self._status_without_close, text
             if (watch := self.__dict__.get("_watch")) is not None:
+                # In the thread whose operations it sees. What a destructor raises reaches nobody but stderr.
                 with contextlib.suppress(Exception):
-                    watch.leave_step()  # in the thread whose operations it sees
+                    watch.leave_step()
             # Not here: garbage is collected at any moment, also while this thread is at work on the file.
             threading.Thread(target=recording.end, args=ended, name="run-file-end").start()
 

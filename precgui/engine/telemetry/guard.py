@@ -48,7 +48,7 @@ class LoopGuard(Guard):
                 return
             self.is_shut = True
         reason = Sentence("a fault inside precgui ({error})", error=_described(error))
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # a second fault has nobody to go to, and the training must go on
             self.on_fault(reason)
         _warn(
             Sentence(
@@ -85,5 +85,5 @@ def _warn(text: str) -> None:
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=2)
     except Warning:  # the loop has made warnings errors, but this is none of its own
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # a loop may have closed it, or put anything in its place
             sys.stderr.write(f"warning: {text}\n")
