@@ -25,6 +25,7 @@ from precgui.pseudo import pseudo
 from precgui.sorted_translations import SortedTranslations
 from precgui.typesetting import filled_chinese
 from precgui.words import Sentence, counted, translated
+from tests import needs
 from tests.marked import IMPORTED, NOW, calls, marked_texts, texts, unmarked
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ ENGLISH = (  # on purpose; every other module has its texts marked and translate
     "engine/export/loop.py",  # a script of the user, which runs without precgui
     "hardware/report.py",  # a report of a bug is read by those who write precgui
 )
-needs_babel = pytest.mark.skipif(importlib.util.find_spec("babel") is None, reason="Babel is not installed")
 SOURCES = sorted(
     path for path in PACKAGE.rglob("*.py") if path.name not in ("words.py", "sentences.py", "sentence_keys.py")
 )
@@ -143,7 +143,7 @@ def forms(message: Message) -> list[tuple[str, str]]:
     return [(str(message.id), str(message.string))]
 
 
-@needs_babel
+@needs.babel
 def test_that_every_text_is_translated_and_none_is_fuzzy() -> None:
     tool = _tool()
     known = {message.id: message for message in catalogue()}
@@ -154,7 +154,7 @@ def test_that_every_text_is_translated_and_none_is_fuzzy() -> None:
     assert [message.id for message in known.values() if message.fuzzy] == []
 
 
-@needs_babel
+@needs.babel
 def test_that_a_translation_keeps_placeholders_code_markup_and_keys() -> None:
     wrong = []
     for message in catalogue():
@@ -171,7 +171,7 @@ def kept_parts(text: str) -> tuple[set[str], list[str], list[str], bool, bool]:
     return fields, sorted(code), sorted(tags), bool(re.search(r"&\w", text)), text.endswith("...")
 
 
-@needs_babel
+@needs.babel
 def test_that_one_notion_has_one_chinese_term() -> None:
     with (WORDS / "glossary.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -203,7 +203,7 @@ FAULTS_OF_CHINESE = {
 }
 
 
-@needs_babel
+@needs.babel
 def test_that_chinese_is_set_as_chinese() -> None:
     wrong = [
         (fault, chinese)
@@ -215,7 +215,7 @@ def test_that_chinese_is_set_as_chinese() -> None:
     assert wrong == []
 
 
-@needs_babel
+@needs.babel
 def test_that_a_way_through_the_window_names_what_the_window_shows() -> None:
     """In “对比 > 组” both are titles of the catalogue."""
     shown = {re.sub(r"\(&\w\)|\.\.\.", "", chinese) for message in catalogue() for _english, chinese in forms(message)}
@@ -245,7 +245,7 @@ def english_again() -> Iterator[None]:
     words.use("en")
 
 
-@needs_babel
+@needs.babel
 def test_that_a_checkout_reads_a_changed_catalogue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, english_again: None
 ) -> None:
@@ -256,7 +256,7 @@ def test_that_a_checkout_reads_a_changed_catalogue(
         os.utime(po.with_suffix(".mo"), ns=(0, 0))
 
 
-@needs_babel
+@needs.babel
 def test_that_every_text_of_the_catalogue_is_found_in_its_compiled_form(chinese: None) -> None:
     for message in catalogue():
         if message.string and message.context:
@@ -270,7 +270,7 @@ def test_that_every_text_of_the_catalogue_is_found_in_its_compiled_form(chinese:
     assert words.n_("{count} of none", "{count} of nones", 2) == "{count} of nones"
 
 
-@needs_babel
+@needs.babel
 def test_that_a_catalogue_that_changes_while_it_is_compiled_is_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, english_again: None
 ) -> None:
@@ -292,7 +292,7 @@ def test_that_a_catalogue_that_changes_while_it_is_compiled_is_compiled_again(
     assert translated("word") == "乙"
 
 
-@needs_babel
+@needs.babel
 def test_that_a_catalogue_is_whole_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool, po = _tool(), a_catalogue(tmp_path, monkeypatch, "甲")
     before, written, seen = po.read_bytes(), tool.write_po, []
@@ -309,7 +309,7 @@ def test_that_a_catalogue_is_whole_while_it_is_written(tmp_path: Path, monkeypat
     assert list(po.parent.iterdir()) == [po]
 
 
-@needs_babel
+@needs.babel
 @pytest.mark.parametrize("damage", ["empty", "short", "cut", "text", "noise"])
 def test_that_a_damaged_catalogue_shows_english_and_says_so_once(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, english_again: None
@@ -326,7 +326,7 @@ def test_that_a_damaged_catalogue_shows_english_and_says_so_once(
     ]
 
 
-@needs_babel
+@needs.babel
 def test_that_a_catalogue_that_was_cut_anywhere_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = compile_catalogue(a_catalogue(tmp_path, monkeypatch, "甲"))
     for size in range(len(whole) - 1):  # the last byte ends the last text
@@ -334,14 +334,14 @@ def test_that_a_catalogue_that_was_cut_anywhere_is_found(tmp_path: Path, monkeyp
             SortedTranslations(whole[:size])
 
 
-@needs_babel
+@needs.babel
 def test_that_a_text_with_damaged_bytes_is_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = compile_catalogue(a_catalogue(tmp_path, monkeypatch, "甲"))
     assert SortedTranslations(whole).gettext("word") == "甲"
     assert SortedTranslations(whole.replace("甲".encode(), b"\xff\xff\xff")).gettext("word") == "word"
 
 
-@needs_babel
+@needs.babel
 @pytest.mark.parametrize("damage", ["mo", "po"])
 def test_that_a_checkout_with_one_whole_file_shows_chinese(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, capsys: Any, english_again: None
@@ -381,7 +381,7 @@ def test_that_a_value_in_a_chinese_sentence_keeps_its_format() -> None:
     assert filled_chinese("{{{a:.0%}}} 的 {b!r}：{c} 为{a}", values) == "{25%} 的 'x'：误差为 0.25"
 
 
-@needs_babel
+@needs.babel
 def test_that_shown_sentences_stand_paragraph_with_the_gap_of_the_language(chinese: None) -> None:
     assert words.paragraph("", "甲。", "", "乙。") == "甲。乙。"
     words.use("en")
@@ -389,7 +389,7 @@ def test_that_shown_sentences_stand_paragraph_with_the_gap_of_the_language(chine
     assert words.paragraph() == ""
 
 
-@needs_babel
+@needs.babel
 def test_that_a_finding_in_chinese_sets_words_and_numbers_apart(chinese: None) -> None:
     template = "The {part} pass of step {step}, repeated in FP32, is finite."
     assert "步的前向传播" in translated(Sentence(template, part=Sentence("forward"), step=3))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,9 @@ from rich.cells import cell_len
 from precgui import words
 from precgui.cli.main import COMMANDS, main
 from precgui.paths import examples_dir
+from tests import needs
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("babel") is None, reason="Babel is not installed")
+pytestmark = needs.babel
 RUN, STUDY = str(examples_dir() / "scale-collapse.h5"), str(examples_dir() / "digits-study")
 LOOP = "import torch\nscaler = torch.amp.GradScaler()\nwith torch.autocast('cuda', dtype=torch.bfloat16):\n    pass\n"
 FOR_PROGRAMS = (

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from precgui import config
+from tests import needs
 
 
 @pytest.mark.parametrize("name", config.RECIPES)
@@ -108,7 +109,7 @@ def test_that_a_number_too_long_to_be_written_is_one_sentence() -> None:
         config.build({"seed": 16**6000})
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are of Unix")
+@needs.named_pipes
 def test_that_a_pipe_is_no_config(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.toml")
     with pytest.raises(config.ConfigError, match="regular file"):

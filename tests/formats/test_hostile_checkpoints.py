@@ -17,6 +17,7 @@ import pytest
 
 from precgui.errors import SentenceError
 from precgui.formats.checkpoints.contents import open_checkpoint
+from tests import needs
 from tests.formats.checkpoint_files import gguf, safetensors, sharded
 
 GOOD = {"a": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}
@@ -90,7 +91,7 @@ def test_that_a_hostile_folder_is_refused_in_a_sentence(tmp_path: Path, case: st
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are of Unix")
+@needs.named_pipes
 @pytest.mark.parametrize("name", ["m.safetensors", "m.gguf", "m.pt", INDEX])
 def test_that_a_pipe_is_never_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)

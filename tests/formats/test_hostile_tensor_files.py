@@ -13,8 +13,7 @@ import pytest
 
 from precgui.formats import torchfile
 from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
-
-pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are of Unix")
+from tests import needs
 
 
 def torch_file(path: Path, stream: bytes, compression: int = zipfile.ZIP_STORED) -> Path:
@@ -31,7 +30,7 @@ def nested(levels: int, width: int) -> bytes:
     return stream + b"."
 
 
-@pipes
+@needs.named_pipes
 @pytest.mark.parametrize("name", ["x.npy", "x.pt", "x.safetensors"])
 def test_that_a_pipe_is_never_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)

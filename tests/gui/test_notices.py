@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from pytestqt.qtbot import QtBot
 from precgui.gui.notices import LIMIT, Notice, NoticeEntry, Notices, caught, crash_log
 from precgui.gui.shell.banners import Banner, NoticeList
 from precgui.gui.shell.window import Window
+from tests import needs
 
 
 def fail(text: str) -> None:
@@ -120,7 +120,7 @@ def test_that_a_fatal_signal_is_written_to_the_crash_log(tmp_path: Path) -> None
     assert "Fatal Python error" in (tmp_path / "crash.log").read_text(encoding="utf-8")
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="the superuser may write everywhere")
+@needs.ordinary_user
 def test_that_a_folder_that_cannot_be_written_only_costs_the_log(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with crash_log(tmp_path / "state") as (log, earlier):

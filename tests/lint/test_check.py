@@ -13,6 +13,7 @@ from precgui.cli.main import main
 from precgui.lint import LINT_RULES, ScriptError, check
 from precgui.lint.check import check_file
 from precgui.lint.source import Source
+from tests import needs
 from tests.lint.loops import FAULTS
 
 RIGHT = """
@@ -553,7 +554,7 @@ def test_that_a_script_that_cannot_be_read_does_not_keep_others_from_being_check
     assert "cannot be read" in rows[str(missing)]["error"] and "no Python" in rows[str(broken)]["error"]
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@needs.named_pipes
 def test_that_pipes_devices_and_large_files_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

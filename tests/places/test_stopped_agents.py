@@ -24,9 +24,10 @@ from precgui.places.placed_job import PlacedJob
 from precgui.places.runner import JobConnection
 from precgui.places.settings import NamedPlace, command_place
 from precgui.places.trial import jobs_of
+from tests import needs
 from tests.places.played_agent import JOB, make_job, step
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends signals of POSIX")
+pytestmark = needs.signals
 STEPS = 40
 _AGENT = "import os, pathlib; pathlib.Path({pids!r}, str(os.getpid())).touch(); "
 _SERVE = "from precgui.places.agent import serve_stdio; serve_stdio()"

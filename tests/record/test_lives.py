@@ -10,7 +10,6 @@ import io
 import itertools
 import math
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import precgui
 from precgui.record import Recorder
+from tests import needs
 from tests.record.test_recorder import ALL, batches, network
 from tests.warm_children import python
 
@@ -354,7 +354,7 @@ print("closed", flush=True)
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a file of Windows has no descriptor that others close")
+@needs.open_descriptors
 def test_that_a_loop_ends_well_after_all_files_were_closed_under_the_record(tmp_path: Path) -> None:
     """As when a process makes itself a daemon in the middle of its training."""
     path = tmp_path / "run.h5"

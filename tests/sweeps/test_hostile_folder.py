@@ -18,6 +18,7 @@ from precgui.sweeps.listing import StudyList
 from precgui.sweeps.runner import run_sweep
 from precgui.sweeps.spec import SweepSpec, check_spec
 from precgui.sweeps.study import SweepReader
+from tests import needs
 from tests.sweeps.sample_sweep import small_spec, small_sweep, write_member
 
 VICTIM = "a file of the user\n" * 100
@@ -62,7 +63,7 @@ def discard(path: Path) -> None:
     folder.discard(folder.plan.member("s01-fp32"))
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
+@needs.links
 @pytest.mark.parametrize("exists", [True, False], ids=["to a file", "to nothing"])
 @pytest.mark.parametrize(
     ("name", "act"),
@@ -93,7 +94,7 @@ def test_that_no_link_in_a_folder_is_written_through(
     assert not (tmp_path / "not-there").exists()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
+@needs.links
 def test_that_a_linked_folder_of_runs_moves_nothing_of_another(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -106,7 +107,7 @@ def test_that_a_linked_folder_of_runs_moves_nothing_of_another(tmp_path: Path) -
     assert (other / "s01-fp32.h5").read_text(encoding="utf-8") == VICTIM
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
+@needs.links
 def test_that_judging_a_folder_of_others_leaves_the_record_of_ones_own_alone(tmp_path: Path) -> None:
     own, theirs = small_sweep(tmp_path / "own"), small_sweep(tmp_path / "theirs")
     write_member(theirs, theirs.plan.members[1])
@@ -119,7 +120,7 @@ def test_that_judging_a_folder_of_others_leaves_the_record_of_ones_own_alone(tmp
     assert (own.path / "targets-changes.jsonl").read_text(encoding="utf-8") == record
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
+@needs.named_pipes
 @pytest.mark.parametrize("name", ["runner.lock", "plan.lock", "pause", "targets-changes.jsonl", "plan.json", "members"])
 def test_that_a_pipe_in_the_place_of_a_file_is_a_sentence(tmp_path: Path, name: str) -> None:
     path = small_sweep(tmp_path).path

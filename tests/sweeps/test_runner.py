@@ -21,6 +21,7 @@ from precgui.sweeps.events import MemberBegan, MemberEnded, SweepEvent, SweepWai
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.report import sweep_document
 from precgui.sweeps.runner import SweepBusy, run_sweep, serve
+from tests import needs
 from tests.hardware import cards
 from tests.hardware.fake_nvml import NO_PERMISSION, Fails, install
 from tests.sweeps.sample_sweep import small_sweep, write_member
@@ -44,7 +45,7 @@ def test_that_a_second_runner_is_refused_and_a_pause_is_obeyed(tmp_path: Path) -
     assert sweep_document(folder).done == 0
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+@needs.signals
 def test_that_a_sweep_killed_at_any_moment_loses_no_run_and_runs_none_twice(tmp_path: Path) -> None:
     """Kills the runner alone (its run goes on), then the whole group (its run is cut off), then lets it end."""
     folder = small_sweep(tmp_path, seeds=1, precisions=("fp32",))

@@ -79,7 +79,9 @@ def test_that_what_has_no_place_in_the_file_is_told(tmp_path: Path) -> None:
 
 
 def test_that_nvfp4_is_rounded_as_compressed_tensors_rounds_it() -> None:
-    helpers = pytest.importorskip("compressed_tensors.quantization.utils.helpers", reason="compressed-tensors")
+    helpers = pytest.importorskip(
+        "compressed_tensors.quantization.utils.helpers", reason="compressed-tensors is not installed"
+    )
     from compressed_tensors.quantization import QuantizationArgs
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
 

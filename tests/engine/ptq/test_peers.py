@@ -55,7 +55,7 @@ def test_that_smoothquant_has_the_scale_of_torchao_but_for_a_factor() -> None:
 @pytest.mark.parametrize(("name", "equal", "worse"), [("vllm:w8a8", 0.995, 1.01), ("vllm:w4a16", 0.85, 1.1)])
 def test_that_gptq_has_the_codes_of_llm_compressor(name: str, equal: float, worse: float) -> None:
     library = pytest.importorskip(
-        "llmcompressor.modifiers.gptq.gptq_quantize", reason="llm-compressor", exc_type=ImportError
+        "llmcompressor.modifiers.gptq.gptq_quantize", reason="llm-compressor is not installed", exc_type=ImportError
     )
     observers = pytest.importorskip("llmcompressor.observers", exc_type=ImportError)
     from compressed_tensors.quantization import QuantizationArgs

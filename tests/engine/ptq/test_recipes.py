@@ -59,7 +59,9 @@ def test_that_a_recipe_has_the_keys_of_the_library(method: Any, added: tuple[str
 def test_that_the_library_takes_a_recipe(
     method: Any, added: tuple[str, ...], expected: list[str], tmp_path: Path
 ) -> None:
-    library = pytest.importorskip("llmcompressor.recipe", reason="llm-compressor", exc_type=ImportError)
+    library = pytest.importorskip(
+        "llmcompressor.recipe", reason="llm-compressor is not installed", exc_type=ImportError
+    )
     file = tmp_path / "recipe.yaml"
     file.write_text(llm_compressor_recipe(FORMATS, ["head"], method, FOLDS, added), encoding="utf-8")
     taken = library.Recipe.create_instance(str(file)).modifiers

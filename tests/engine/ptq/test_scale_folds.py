@@ -226,7 +226,9 @@ def test_that_torchao_keeps_scales_beside_whole_numbers(tmp_path: Path) -> None:
 
 def test_that_torchao_writes_the_same_texts_and_computes_what_was_measured(tmp_path: Path) -> None:
     quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
-    support = pytest.importorskip("torchao.prototype.safetensors.safetensors_support", reason="an older torchao")
+    support = pytest.importorskip(
+        "torchao.prototype.safetensors.safetensors_support", reason="this torchao writes no safetensors"
+    )
     from torchao.core.config import config_from_dict
 
     from precgui.engine.snapshot.file import read_tensors

@@ -41,7 +41,9 @@ def test_that_a_mixed_model_comes_back_bit_for_bit(method: str, tmp_path: Path) 
 
 def test_that_the_library_writes_the_same_texts_and_reads_the_file(tmp_path: Path) -> None:
     quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
-    support = pytest.importorskip("torchao.prototype.safetensors.safetensors_support", reason="an older torchao")
+    support = pytest.importorskip(
+        "torchao.prototype.safetensors.safetensors_support", reason="this torchao writes no safetensors"
+    )
     from torchao.core.config import config_from_dict
     from torchao.quantization.granularity import PerAxis, PerGroup
 

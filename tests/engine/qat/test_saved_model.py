@@ -19,6 +19,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.qat import saved_model
 from precgui.events import Facts
 from precgui.job import Job
+from tests import needs
 from tests.engine.conftest import Record
 
 QUIET = ("record.tensors=false", "train.epochs=1", "data.epoch_steps=8")
@@ -100,7 +101,7 @@ def test_that_files_that_are_no_model_are_one_sentence(tmp_path: Path, capsys: p
     assert "is no integer model of precgui" in _refused(tmp_path / "other.pt", capsys)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@needs.named_pipes
 def test_that_pipes_and_devices_are_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "pipe.pt")
     (tmp_path / "endless.pt").symlink_to("/dev/zero")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 
-import pytest
+from tests import needs
 
 PROGRAM = """
 import itertools
@@ -69,7 +68,7 @@ check(tensors[2], "nvfp4", "floor", "nearest_even", 3.0)
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="there is no Triton for this system")
+@needs.triton
 def test_that_the_kernel_for_gpus_rounds_as_the_cpu_does() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)

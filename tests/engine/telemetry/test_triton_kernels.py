@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 
 import pytest
 import torch
+
+from tests import needs
 
 PROGRAM = """
 import numpy as np
@@ -36,7 +37,7 @@ print("equal")
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="there is no Triton for this system")
+@needs.triton
 def test_that_the_kernel_for_gpus_finds_what_the_loops_find() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)

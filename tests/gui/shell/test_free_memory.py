@@ -12,7 +12,7 @@ from precgui.gui.shell.free_memory import return_free_memory
 BLOCKS, BLOCK_BYTES = 4000, 16_384
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not that of GNU")
 def test_that_freed_memory_between_used_memory_goes_back_to_the_system() -> None:
     blocks = [bytes([number % 256]) * BLOCK_BYTES for number in range(BLOCKS)]
     used = blocks[::10]

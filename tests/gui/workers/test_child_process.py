@@ -23,6 +23,7 @@ from precgui.gui.workers import child_process
 from precgui.gui.workers.child_process import RunThread
 from precgui.runs.file.reader import open_run
 from precgui.runs.live import LiveRun
+from tests import needs
 
 ON_CPU = ["device=cpu", "threads=1"]
 QUICK = [*ON_CPU, "train.max_steps=40", "record.tensors=false"]
@@ -170,7 +171,7 @@ def test_that_a_process_may_end_while_it_is_asked_to_stop(qtbot: QtBot, monkeypa
         thread.stop()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@needs.signals
 def test_that_a_killed_engine_fails_the_run_and_keeps_it(qtbot: QtBot, session: Session) -> None:
     problems: list[Problem] = []
     session.notice.connect(problems.append)

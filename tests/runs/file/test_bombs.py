@@ -16,10 +16,10 @@ import precgui
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, RunStarted, TensorStats
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.user_notes import Notes, notes_path, read_notes
+from tests import needs
 from tests.runs.synthetic import open_writer
 
 BIG = 1 << 24  # bytes, four times the largest chunk that is read
-pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are of Unix")
 
 
 def replace(path: Path, name: str, **options: object) -> None:
@@ -94,7 +94,7 @@ def test_that_a_filter_that_comes_twice_is_refused(with_tensors: Path) -> None:
         assert "/tensors/gradient/stats is compressed in a way that precgui does not read." in run.notes
 
 
-@pipes
+@needs.named_pipes
 def test_that_a_pipe_in_place_of_notes_is_never_waited_for(write: Callable[..., Path]) -> None:
     path = write()
     os.mkfifo(notes_path(path))
@@ -111,7 +111,7 @@ def test_that_notes_without_end_are_not_read(write: Callable[..., Path]) -> None
     assert read_notes(path) == Notes()
 
 
-@pipes
+@needs.named_pipes
 def test_that_a_pipe_is_no_event_file(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from precgui.runs.tensorboard.imports import _Reading

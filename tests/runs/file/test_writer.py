@@ -26,6 +26,7 @@ from precgui.runs.file.reader import BROKEN_OFF, open_run
 from precgui.runs.file.schema import FIXED_TEXTS
 from precgui.runs.file.table_file import TableFile
 from precgui.runs.tensors.record import Names, exponents_of, tensor_rows
+from tests import needs
 from tests.runs.synthetic import open_writer, synthetic_events
 from tests.runs.tensors.test_record import stats_event
 
@@ -57,7 +58,7 @@ def test_that_a_name_that_is_too_long_is_told_as_such(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write everywhere")
+@needs.ordinary_user
 def test_that_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
     with pytest.raises(RunFileError, match="cannot be written"):
@@ -268,7 +269,7 @@ def test_that_the_training_waits_for_a_flush_that_takes_long(tmp_path: Path, mon
         assert emit.flushed_steps == 3
 
 
-@pytest.mark.skipif(os.name != "posix", reason="a file of Windows has no descriptor that others close")
+@needs.open_descriptors
 @pytest.mark.parametrize("when", ["between flushes", "before the end"])
 def test_that_nothing_is_written_to_a_file_that_got_the_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str

@@ -15,6 +15,7 @@ from precgui import words
 from precgui.runs.errors import RunFileError
 from precgui.runs.speedup.profile_file import profile_of, profile_path, read_profile, write_profile
 from precgui.runs.speedup.waterfall import repeated_sentence, rows, verdict, waterfall
+from tests import needs
 
 
 def side(products: float, others: float, casts: float = 0.0, gaps: float = 0.0, data: float = 0.0) -> dict[str, Any]:
@@ -195,7 +196,7 @@ def test_that_what_is_no_profile_is_one_sentence(tmp_path: Path, content: str, s
         read_profile(path)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are of Unix")
+@needs.named_pipes
 def test_that_a_pipe_or_a_file_without_end_is_no_profile(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.h5.profile.json")
     (tmp_path / "endless.h5.profile.json").symlink_to("/dev/zero")
