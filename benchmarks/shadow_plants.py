@@ -170,11 +170,6 @@ def loss_summed(o: Tensor, y: Tensor) -> Tensor:
     return lost.to(o.dtype).cumsum(0)[-1].float() / len(y) / 100
 
 
-def nll_by_hand(o: Tensor, y: Tensor) -> Tensor:
-    p = (o * 3).softmax(-1)
-    return -torch.log(p.to(o.dtype).gather(-1, y[:, None]) + 1e-8).float().mean()
-
-
 # Written after all thresholds were set, and run once: see HELD_OUT in benchmarks/shadow.py.
 
 

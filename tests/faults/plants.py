@@ -148,10 +148,6 @@ def bad_data(steps: Callable[[int], bool], value: float) -> Callable[[int, Tenso
     return data
 
 
-def large_data(steps: Callable[[int], bool], factor: float) -> Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]:
-    return lambda step, inputs, targets: (inputs * factor if steps(step) else inputs, targets)
-
-
 def nan_loss(every: int, first: int) -> Callable[[Tensor, Tensor], Tensor]:
     """NaN in the targets' weights of some batches, as a sample without any label gives with a mean over none."""
     calls = [0]

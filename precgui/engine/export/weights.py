@@ -22,7 +22,6 @@ from precgui.safe_open import open_regular, replace_file
 from precgui.sentences import L_, Sentence, message_of
 
 KINDS = {"last": L_("last step"), "average": L_("moving average"), "master": L_("FP32 master weights")}
-_MOST_CONFIG_BYTES = 1 << 20
 _UNFIT = (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 

@@ -181,12 +181,8 @@ def level_text(verdict: Verdict) -> str:
     return f" ({100 * verdict.level:.4g} %)" if verdict.level and verdict.ci else ""
 
 
-def speedup_text(value: float, ci: tuple[float, float] | None) -> Sentence:
-    """A speed-up with its interval, such as "1.02x as fast [0.70, 1.48]"."""
-    return _speed(value, ci, "")
-
-
 def _speed(value: float, ci: tuple[float, float] | None, level: str) -> Sentence:
+    """A speed-up with its interval, such as "1.02x as fast [0.70, 1.48]"."""
     digits = decimals(2, value - 1, ci or ())
     interval = f" [{ci[0]:.{digits}f}, {ci[1]:.{digits}f}]" if ci else ""
     return Sentence("{ratio}x as fast{interval}", ratio=f"{value:.{digits}f}", interval=f"{interval}{level}")

@@ -37,14 +37,12 @@ class _Acting:
     """Calls `act` in another thread after step 5, once."""
 
     def __init__(self) -> None:
-        self.acted_s = 0.0
         self.pids: list[int] = []
         self.act = lambda: None
 
     def emit(self, event: Event) -> None:
         if isinstance(event, StepDone) and event.step == 5:
             self.pids = [child.pid for child in ranks_of_this_process()]
-            self.acted_s = time.monotonic()
             threading.Thread(target=self.act).start()
 
 
