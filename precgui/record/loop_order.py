@@ -18,11 +18,10 @@ from precgui.engine.telemetry.parameters import parameters_of
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.record import arguments
 from precgui.record.backward_roots import BackwardRoots
-from precgui.record.double_unscaling import DoubleUnscaling
-from precgui.record.hand_unscaling import HandUnscaling
 from precgui.record.later_numbers import LaterNumbers
 from precgui.record.stale_casts import StaleCasts
 from precgui.record.step_habits import EvaluationMode, OpposedGradients, SharedGradients
+from precgui.record.unscaling import DoubleUnscaling, HandUnscaling
 
 _INTERVALS = 3  # between steps of an optimizer that are observed until it counts as one that never clears
 
@@ -150,7 +149,7 @@ class LoopOrder:
                 self._roots.stepped(optimizer)
             if self._by_hand is not None:
                 self._by_hand.close()
-            if self._double is not None and self._double.divided_twice is None:
+            if self._double is not None and self._double.answer is None:
                 self._double.stepped(optimizer, arguments.copied_scale(scaler))
         elif states is not None and not states and self._through == 0:
             self._past += 1
@@ -164,7 +163,7 @@ class LoopOrder:
         and `always_in_evaluation` (see `EvaluationMode`) where it is not so, `opposed_gradients` is
         `OpposedGradients.fact`, `master_weights` that of the function. `past_scaler` counts nothing but says
         whether steps took gradients that were still scaled and none went through a scaler in use; of such a loop,
-        `still_scaled` is `HandUnscaling.still_scaled`. `unscaled_twice` and `stale_casts` are those of
+        `still_scaled` is the answer of `HandUnscaling`. `unscaled_twice` and `stale_casts` are those of
         `DoubleUnscaling` and `StaleCasts`, None while undecided; see `BackwardRoots.facts` for others.
         """
         facts: dict[str, Any] = {
@@ -176,8 +175,8 @@ class LoopOrder:
             facts["stale_casts"] = self._casts.are_used
         if self._scaler is not None:
             facts["past_scaler"] = self._past > 0 and not self._through
-            facts["still_scaled"] = self._by_hand.still_scaled if facts["past_scaler"] and self._by_hand else None
-            facts["unscaled_twice"] = self._double.divided_twice if self._double is not None else None
+            facts["still_scaled"] = self._by_hand.answer if facts["past_scaler"] and self._by_hand else None
+            facts["unscaled_twice"] = self._double.answer if self._double is not None else None
             facts |= self._roots.facts() if self._roots is not None else {}
         if facts == self._reported or all(value is None for value in facts.values()):
             return {}
