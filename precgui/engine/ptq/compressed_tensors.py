@@ -81,10 +81,17 @@ def write_compressed(
     tensors = plain_tensors(model, layers, quantised)
     for name, low in quantised.items():
         tensors |= {f"{name}.{part}": each for part, each in packed_parts(low.coded, formats[name]).items()}
-    folder.mkdir(parents=True)
     ignored = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and name not in quantised]
     config = {**base_config, "quantization_config": quantization_config(quantised, formats, ignored)}
-    write_weights(tensors, folder / WEIGHTS)
+    return write_folder(folder, tensors, config)
+
+
+def write_folder(
+    folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+) -> list[Path]:
+    """Write a new folder with the weights of a model and its config; returns both files."""
+    folder.mkdir(parents=True)
+    write_weights(tensors, folder / WEIGHTS, metadata)
     (folder / CONFIG).write_text(json.dumps(config, indent=1), encoding="utf-8")
     return [folder / WEIGHTS, folder / CONFIG]
 

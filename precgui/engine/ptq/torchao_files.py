@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.adapters.weights_file import write_weights
-from precgui.engine.ptq.compressed_tensors import CONFIG, WEIGHTS, check_layers, plain_tensors
+from precgui.engine.ptq.compressed_tensors import WEIGHTS, check_layers, plain_tensors, write_folder
 from precgui.engine.ptq.quantised_layers import QuantisedLayer
 from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.formats.checkpoints.target_forms import torchao_class
@@ -37,13 +36,10 @@ def write_torchao(
         tensors |= {f"{name}._weight_{part}": each for part, each in parts.items()}
         metadata[f"{name}.weight"] = json.dumps(_about(low, formats[name], list(parts)))
     metadata["tensor_names"] = json.dumps(list(metadata))
-    folder.mkdir(parents=True)
     configs = {name: _config(low, formats[name]) for name, low in quantised.items()}
     default = {"_type": "FqnToConfig", "_version": 1, "_data": {"fqn_to_config": configs}}
     config = {**base_config, "quantization_config": {"quant_method": "torchao", "quant_type": {"default": default}}}
-    write_weights(tensors, folder / WEIGHTS, metadata)
-    (folder / CONFIG).write_text(json.dumps(config, indent=1), encoding="utf-8")
-    return [folder / WEIGHTS, folder / CONFIG]
+    return write_folder(folder, tensors, config, metadata)
 
 
 def coded_parts(low: QuantisedLayer, fmt: WeightFormat) -> dict[str, Tensor]:
