@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
@@ -43,7 +43,7 @@ class Shown:
         from PySide6.QtWidgets import QApplication
 
         QLocale.setDefault(QLocale.c())
-        self._app: Any = QApplication.instance() or QApplication(sys.argv[:1])
+        self._app = cast("QApplication", QApplication.instance() or QApplication(sys.argv[:1]))
         self._app.setApplicationName("precgui")
         self._app.setStyle("Fusion")
         from precgui.gui.notices import Notices

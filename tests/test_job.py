@@ -22,7 +22,7 @@ from precgui.events import TENSOR_KINDS, Event, Incident, RunEnded, RunStarted, 
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import disk
 from precgui.runs.file.reader import open_run
-from tests.test_words import needs_babel
+from tests import needs
 
 SHORT = ["device=cpu", "threads=1", "train.max_steps=6", "record.tensors=false"]
 
@@ -86,7 +86,7 @@ class _InfAtStep3(Digits):
             yield (inputs * math.inf if number == 3 else inputs), targets
 
 
-@needs_babel
+@needs.babel
 def test_that_a_run_that_an_english_process_recorded_is_read_in_chinese(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

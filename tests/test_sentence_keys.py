@@ -26,9 +26,9 @@ from precgui.sentence_keys import (
 )
 from precgui.sentences import Sentence, counted, recased, together, whole
 from precgui.words import translated
-from tests.test_words import needs_babel
+from tests import needs
 
-pytestmark = needs_babel
+pytestmark = needs.babel
 
 
 @pytest.fixture(autouse=True)

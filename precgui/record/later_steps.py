@@ -154,8 +154,8 @@ class Watchers:
         self._finite.observe(call)
 
     def facts(self) -> Facts:
-        every: Facts = {}
-        for each in (*self._all, self.stored):
+        every = self.stored.facts()
+        for each in self._all:
             for name, rows in each.facts().items():
                 every[name] = [*every.get(name, []), *rows]
         return every | {"loop_additions": self._additions}

@@ -97,7 +97,7 @@ class HandUnscaling(_Unscaling):
 
     @staticmethod
     def joined(held: Tensor | None, gradient: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(gradient)
+        norm: Tensor = torch.linalg.vector_norm(gradient)
         return norm if held is None else held + norm
 
     def judge(self, scale: float, ratio: float) -> None:

@@ -43,7 +43,7 @@ from precgui.process.frames import (
     ProtocolError,
 )
 from precgui.sentences import Sentence, counted, together, whole
-from tests.test_words import needs_babel
+from tests import needs
 
 JOB = "0123456789abcdef" * 2
 MUTATIONS = int(os.environ.get("PRECGUI_FUZZ", "400"))
@@ -76,7 +76,7 @@ def said() -> JobEvents:
     )  # fmt: skip
 
 
-@needs_babel
+@needs.babel
 def test_that_sentences_are_shown_in_the_language_of_the_far_end() -> None:
     """The message itself is the same with and without them."""
     received = REPLIES.decode(REPLIES.encode(said()))

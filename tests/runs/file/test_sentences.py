@@ -25,10 +25,10 @@ from precgui.runs.summary import energy_used_j
 from precgui.sentence_keys import line_of
 from precgui.sentences import L_, Sentence
 from precgui.words import translated
+from tests import needs
 from tests.runs.synthetic import open_writer
-from tests.test_words import needs_babel
 
-pytestmark = needs_babel
+pytestmark = needs.babel
 
 
 @pytest.fixture(autouse=True)
