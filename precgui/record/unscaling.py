@@ -72,7 +72,7 @@ class _Unscaling:
 
     @staticmethod
     def joined(held: Tensor | None, gradient: Tensor) -> Tensor:
-        """What is held of the gradients that arrived, with another one."""
+        """The gradients that arrived, as far as they are held, with another one."""
         raise NotImplementedError
 
     def close(self) -> None:
