@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import precgui
 from precgui.record import Recorder
@@ -72,6 +71,8 @@ def traced(loop: Loop) -> None:
 
 
 def faked(loop: Loop) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
     with FakeTensorMode(allow_non_fake_inputs=True):
         loop.model(torch.ones(2, 8))
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from precgui.config import RecordConfig
 from precgui.engine.telemetry import module_hooks
@@ -368,6 +367,7 @@ def test_that_nested_tensors_are_seen_by_what_they_store() -> None:
 def test_that_of_tensors_over_several_processes_the_own_part_is_seen(tmp_path: Path) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor
 
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:

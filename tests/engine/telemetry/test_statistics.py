@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,18 @@ from precgui.engine.telemetry.backends import CpuStats, CudaStats, StatsBackend,
 from precgui.engine.telemetry.statistics import StatisticsTable, finished
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, TensorStats
 
-METERS: list[StatsBackend] = [CpuStats(), CudaStats(torch.device("cpu"))]
+METERS = ("CpuStats", "CudaStats")
+
+
+@functools.cache
+def of_name(name: str) -> StatsBackend:
+    """Made by the first test that needs it: its kernels take time and memory."""
+    return CpuStats() if name == "CpuStats" else CudaStats(torch.device("cpu"))
+
+
+@pytest.fixture(params=METERS)
+def meter(request: pytest.FixtureRequest) -> StatsBackend:
+    return of_name(request.param)
 
 
 def read(event: TensorStats) -> tuple[dict[str, dict[str, float]], dict[str, np.ndarray]]:
@@ -75,7 +88,6 @@ def tensors() -> dict[str, Tensor]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("meter", METERS, ids=lambda meter: type(meter).__name__)
 @pytest.mark.parametrize("name", tensors())
 def test_that_statistics_are_those_of_numpy(meter: StatsBackend, name: str) -> None:
     tensor = tensors()[name]
@@ -96,14 +108,13 @@ def test_that_no_size_and_no_spread_of_exponents_is_miscounted(size: int, spread
     places = torch.randint(4 * size, (size,), generator=generator)
     tensor = torch.where(places < len(odd), odd[places.clamp(max=len(odd) - 1)], values)
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
-        stats, exponents = looked_at(METERS[0], tensor.to(dtype))
+        stats, exponents = looked_at(of_name("CpuStats"), tensor.to(dtype))
         wanted, histogram = expected(tensor.to(dtype).float().numpy())
         np.testing.assert_array_equal(exponents, histogram)
         for key, value in wanted.items():
             np.testing.assert_allclose(stats[key], value, rtol=1e-6, err_msg=key)
 
 
-@pytest.mark.parametrize("meter", METERS, ids=lambda meter: type(meter).__name__)
 def test_that_a_factor_is_taken_in_before_looking(meter: StatsBackend) -> None:
     gradient = torch.randn(1000).half()
     stats, exponents = looked_at(meter, gradient, factor=2.0**-16)
@@ -112,7 +123,6 @@ def test_that_a_factor_is_taken_in_before_looking(meter: StatsBackend) -> None:
     np.testing.assert_allclose(stats["rms"], wanted["rms"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("meter", METERS, ids=lambda meter: type(meter).__name__)
 def test_that_sampling_sees_every_element_in_the_course_of_the_steps(meter: StatsBackend) -> None:
     numbers = torch.arange(64.0).repeat_interleave(64)
     seen = np.zeros(64)
@@ -126,7 +136,7 @@ def test_that_sampling_sees_every_element_in_the_course_of_the_steps(meter: Stat
 
 def test_that_both_meters_see_the_same_sample() -> None:
     tensor = torch.randn(64 * 1000)
-    (host, exponents), (device, others) = (looked_at(meter, tensor, stride=16) for meter in METERS)
+    (host, exponents), (device, others) = (looked_at(meter, tensor, stride=16) for meter in map(of_name, METERS))
     np.testing.assert_array_equal(exponents, others)
     assert host["count"] == 64 * 63
     assert host["l2"] == pytest.approx(device["l2"]) == pytest.approx(float(tensor.norm()), rel=0.05)
@@ -137,7 +147,6 @@ def test_that_small_tensors_are_never_sampled(size: int, stride: int) -> None:
     assert stride_for(size, 16) == stride
 
 
-@pytest.mark.parametrize("meter", METERS, ids=lambda meter: type(meter).__name__)
 @pytest.mark.parametrize(("name", "dtype"), [("lost_bf16", torch.bfloat16), ("lost_fp16", torch.float16),
                                              ("lost_e5m2", torch.float8_e5m2)])  # fmt: skip
 def test_that_lost_updates_are_those_that_a_cast_loses(meter: StatsBackend, name: str, dtype: torch.dtype) -> None:
@@ -155,7 +164,6 @@ def test_that_lost_updates_are_those_that_a_cast_loses(meter: StatsBackend, name
     np.testing.assert_allclose(stats["w"]["rms"], (after - before).double().square().mean().sqrt(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("meter", METERS)
 def test_that_of_a_view_its_own_elements_are_looked_at(meter: StatsBackend) -> None:
     numbers = torch.complex(torch.arange(1.0, 25.0), torch.full((24,), torch.nan))
     for view in (numbers.real, numbers.real[::3], torch.complex(numbers.real, -numbers.real).conj().imag):
@@ -166,7 +174,6 @@ def test_that_of_a_view_its_own_elements_are_looked_at(meter: StatsBackend) -> N
         np.testing.assert_array_equal(exponents, bins)
 
 
-@pytest.mark.parametrize("meter", METERS)
 def test_that_numbers_beyond_the_range_of_fp32_are_neither_infinite_nor_zero(meter: StatsBackend) -> None:
     below_one = 1 - 2.0**-40
     values = [1e300, -1e300, 1e-300, -1e-60, 0.0, -0.0, torch.inf, -torch.inf, torch.nan, below_one]
@@ -177,7 +184,6 @@ def test_that_numbers_beyond_the_range_of_fp32_are_neither_infinite_nor_zero(met
     assert {place: int(count) for place, count in enumerate(exponents) if count} == {0: 4, 126: 1, 254: 2, 255: 3}
 
 
-@pytest.mark.parametrize("meter", METERS)
 @pytest.mark.parametrize("stride", [1, 4])
 def test_that_changes_of_fp64_weights_are_seen_that_fp32_cannot_hold(meter: StatsBackend, stride: int) -> None:
     before = torch.rand(20_000, dtype=torch.float64) + 1
@@ -195,11 +201,12 @@ def test_that_changes_of_fp64_weights_are_seen_that_fp32_cannot_hold(meter: Stat
 @pytest.mark.parametrize("every", [1, 2, 10, 34, 50, 64])
 def test_that_blocks_are_left_out_at_no_interval(every: int) -> None:
     for stride in (2, 16):
-        looks = [METERS[0].keep([torch.arange(64.0 * 64)], [stride], 1 + every * look)[0] for look in range(200)]
+        looks = [
+            of_name("CpuStats").keep([torch.arange(64.0 * 64)], [stride], 1 + every * look)[0] for look in range(200)
+        ]
         assert {int(block) // 64 for look in looks for block in look[: 4096 // stride : 64]} == set(range(64))
 
 
-@pytest.mark.parametrize("meter", METERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_that_the_last_block_is_sampled_though_it_is_short(meter: StatsBackend, dtype: torch.dtype) -> None:
     values = torch.zeros(64 * 66 + 3, dtype=dtype)
@@ -212,14 +219,14 @@ def test_that_the_last_block_is_sampled_though_it_is_short(meter: StatsBackend, 
 def test_that_the_norm_over_calls_of_different_sizes_is_that_of_all() -> None:
     """A head that sees a large map at a stride and small ones in full must not count the small ones for more."""
     large, small = torch.full((64 * 1000,), 10.0), torch.ones(500)
-    rows = fetched([METERS[0].measure([large, small], [8, 1], 3)])[0]
+    rows = fetched([of_name("CpuStats").measure([large, small], [8, 1], 3)])[0]
     stats, _ = read(finished(StatisticsTable("activation", ["head"] * 2, [8, 1], [64_000, 500]), rows, 1, 0.0))
     assert stats["head"]["l2"] == pytest.approx(np.sqrt(100 * 64_000 + 500), rel=1e-6)
     assert stats["head"]["count"] == 64 * 125 + 500
 
 
 def test_that_all_numbers_of_a_step_come_over_together() -> None:
-    meter = METERS[1]
+    meter = of_name("CudaStats")
     looks = [meter.measure([torch.ones(3), torch.ones(5)], [1, 1], 0), meter.measure([torch.zeros(2)], [1], 0)]
     first, second, more = fetched([*looks, torch.tensor([torch.inf, 2.0])])
     assert (first.shape[0], second.shape[0], more.tolist()) == (2, 1, [np.inf, 2.0])
@@ -227,7 +234,6 @@ def test_that_all_numbers_of_a_step_come_over_together() -> None:
     assert second[0, 4] == 2
 
 
-@pytest.mark.parametrize("meter", METERS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_that_norms_are_those_of_torch(meter: StatsBackend, dtype: torch.dtype) -> None:
     sizes = (1, 63, 2048, 2049, 5000)
@@ -237,7 +243,6 @@ def test_that_norms_are_those_of_torch(meter: StatsBackend, dtype: torch.dtype) 
     np.testing.assert_allclose(meter.norms(tensors).tolist(), wanted, rtol=2e-6)
 
 
-@pytest.mark.parametrize("meter", METERS)
 def test_that_norms_are_taken_of_types_that_stand_side_by_side(meter: StatsBackend) -> None:
     values = 3.0, 3 + 4j
     tensors = [torch.full((4,), value) for value in values] + [torch.full((4,), 2.0).bfloat16(), torch.ones(4).double()]
@@ -245,14 +250,12 @@ def test_that_norms_are_taken_of_types_that_stand_side_by_side(meter: StatsBacke
     assert meter.norms(tensors[:2]).tolist() == [6.0, 10.0]
 
 
-@pytest.mark.parametrize("meter", METERS)
 def test_that_norms_tell_what_is_not_finite(meter: StatsBackend) -> None:
     bad = torch.ones(3000)
     bad[2999] = torch.inf
     assert meter.norms([torch.ones(4), bad, -bad, torch.full((9,), torch.nan)]).isfinite().tolist() == [1, 0, 0, 0]
 
 
-@pytest.mark.parametrize("meter", METERS)
 def test_that_rows_that_were_fetched_before_are_kept_beside_new_ones(meter: StatsBackend) -> None:
     (first,) = fetched([meter.measure([torch.ones(3)], [1], 0)])
     again, second = fetched([first, meter.measure([torch.ones(5)], [1], 0)])
