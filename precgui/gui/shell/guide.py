@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QPoint, Qt, QTimer
+from PySide6.QtCore import QObject, QPoint, QRect, Qt, QTimer
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from precgui.gui.settings import Settings
@@ -33,7 +33,7 @@ class Guide(QObject):
         self.at = 0
         self._is_done: Callable[[], bool] = lambda: False
         self.target: QWidget | None = None
-        self._place: QPoint | None = None  # of the target in its page
+        self._places: list[QRect | None] = []  # of the target and what the step is about, in their pages
         self._size = widget.size()  # another one may have scrolled the target away
         self._looks = QTimer(self, interval=LOOK_MS)
         self._looks.timeout.connect(self._look)
@@ -168,29 +168,33 @@ class Guide(QObject):
         target = step.target(self._window)
         if self._widget.size() != self._size:
             self._size, self.target = self._widget.size(), None
+        about = step.about(self._window)
         if target is not None and target.isVisible():
-            is_new, place = target is not self.target, _place_in_page(target)
-            if is_new or place != self._place:  # the page may be laid out anew after it was scrolled to its target
-                self.target, self._place = target, place
-                _bring_into_view(target)
+            shown = [target, *(part for part in about if part.isVisible())]
+            is_new, places = target is not self.target, [_place_in_page(part) for part in shown]
+            if is_new or places != self._places:  # the page may be laid out anew after it was scrolled to its target
+                self.target, self._places = target, places
+                for part in reversed(shown):  # where there is no room for all, the target, then the first of the others
+                    _bring_into_view(part)
             if is_new and target.focusPolicy() & Qt.FocusPolicy.TabFocus and target.isEnabled():
                 target.setFocus(Qt.FocusReason.OtherFocusReason)
         head = _("Step {step} of {steps}").format(step=self.at + 1, steps=len(self.path.steps))
         self.call_out.tell(head, step.text(self._window))
-        self.call_out.point_at(target, step.about(self._window))
+        self.call_out.point_at(target, about)
 
 
-def _place_in_page(target: QWidget) -> QPoint | None:
+def _place_in_page(part: QWidget) -> QRect | None:
     """The place of a part in the page that scrolls; None where none does."""
-    parent = target.parentWidget()
+    parent = part.parentWidget()
     while parent is not None and not isinstance(parent, QScrollArea):
         parent = parent.parentWidget()
-    return target.mapTo(page, QPoint()) if parent is not None and (page := parent.widget()) is not None else None
+    page = parent.widget() if parent is not None else None
+    return QRect(part.mapTo(page, QPoint()), part.size()) if page is not None else None
 
 
-def _bring_into_view(target: QWidget) -> None:
-    parent = target.parentWidget()
+def _bring_into_view(part: QWidget) -> None:
+    parent = part.parentWidget()
     while parent is not None:
         if isinstance(parent, QScrollArea):
-            parent.ensureWidgetVisible(target)
+            parent.ensureWidgetVisible(part)
         parent = parent.parentWidget()

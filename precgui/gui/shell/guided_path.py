@@ -48,7 +48,7 @@ class PathStep:
     """`watch` is called as the step begins and returns whether the person has done it since.
 
     `go` leads to where the step is done; None shows its `place`. `about` are parts that the text speaks of, or that
-    belong to the target; the call-out leaves them in view.
+    belong to the target, the most important first; they are scrolled into view, and the call-out leaves them there.
     """
 
     place: str

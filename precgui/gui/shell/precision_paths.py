@@ -202,7 +202,7 @@ _STEPS = (
         says(L_("Both precisions, three seeds each, are set up, with the time that they take. Start it.")),
         lambda window: setup_of(window).start_button,
         lambda w: lambda: session_of(w).study.is_running,
-        about=lambda window: (setup_of(window).study.seeds, setup_of(window).study.estimate),
+        about=lambda window: (setup_of(window).study.estimate, setup_of(window).study.seeds),
     ),
     PathStep(
         "live/study",
