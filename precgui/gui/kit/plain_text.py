@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtGui import Qt as GuiQt
 from PySide6.QtWidgets import QInputDialog, QLabel, QMessageBox, QSizePolicy, QTextBrowser, QWidget
@@ -43,18 +43,31 @@ class ElidedLabel(PlainLabel):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._shorter = ""
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
-    def setText(self, text: str) -> None:
+    def setText(self, text: str, shorter: str = "") -> None:
+        """Show a text, or `shorter` where there is no room for all of it."""
+        self._shorter = shorter
         super().setText(text)
         self.setToolTip(plain_tip(text))
 
+    @property
+    def shown(self) -> str:
+        """The text as it is drawn: whole, the shorter one, or cut off with dots."""
+        room, metrics = self._room().width(), self.fontMetrics()
+        text = self._shorter if self._shorter and metrics.horizontalAdvance(self.text()) > room else self.text()
+        return metrics.elidedText(text, Qt.TextElideMode.ElideRight, room)
+
+    def _room(self) -> QRect:
+        return self.contentsRect().adjusted(max(self.indent(), 0), 0, 0, 0)
+
     def paintEvent(self, event: QPaintEvent) -> None:
-        room = self.contentsRect().adjusted(max(self.indent(), 0), 0, 0, 0)
-        text = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, room.width())
         painter = QPainter(self)
         flags = int(self.alignment())
-        self.style().drawItemText(painter, room, flags, self.palette(), self.isEnabled(), text, self.foregroundRole())
+        self.style().drawItemText(
+            painter, self._room(), flags, self.palette(), self.isEnabled(), self.shown, self.foregroundRole()
+        )
 
 
 class RichLabel(QLabel):

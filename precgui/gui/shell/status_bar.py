@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 REFRESH_MS = 250
 PROGRESS_STEPS = 1000
+_REASON = re.compile(r"\s*[(（].*[)）]", re.DOTALL)
 
 
 def duration(seconds: float) -> str:
@@ -124,6 +126,7 @@ class StatusLine(QStatusBar):
         lost = session.training.link_state if session is not None else ""
         for part in (self.bar, self.steps, self.left):  # they stand still while the link is lost, and take its room
             part.setVisible(progress is not None and not lost)
+        self.power.setVisible(not lost)
         self.stop.setVisible(progress is not None)
         self.stop.setEnabled(session is not None and not session.training.is_stopping)
         if session is None or session.runs.active_key is None or progress is None:
@@ -131,8 +134,8 @@ class StatusLine(QStatusBar):
             self._show_other(session)
             return
         self._mark_with("warning" if lost else "start")
-        self.text.setText(_run_text(session, session.runs[session.runs.active_key].name, progress.text))
-        self.text.setToolTip(plain_tip(self.text.text()))
+        text = _run_text(session, session.runs[session.runs.active_key].name, progress.text)
+        self.text.setText(text, _without_reason(text) if lost else "")
         total = max(progress.total_steps, 1)
         self.bar.setValue(round(PROGRESS_STEPS * min(progress.step / total, 1)))
         self.steps.setText(f"{progress.step} / {progress.total_steps}" if progress.total_steps else "")
@@ -144,7 +147,7 @@ class StatusLine(QStatusBar):
         other = going_on().sentence
         if session is None or not session.study.is_running:
             self._mark_with("start" if other else "idle")
-            self.text.setText(other or _("No run is active"))
+            self.text.setText(other or _("No run is active"), _without_reason(other))
             return
         self._mark_with("start")
         grid = session.study.grid
@@ -199,6 +202,11 @@ def _run_text(session: Session, name: str, state: str) -> str:
     if not training.waiting:
         return text
     return _("{text}, {count} waiting").format(text=text, count=len(training.waiting))
+
+
+def _without_reason(text: str) -> str:
+    """A sentence about a link without the reason, which stands in brackets and may be long."""
+    return _REASON.sub("", text)
 
 
 def _power(session: Session) -> str:
