@@ -78,6 +78,7 @@ class ThreadWork(QObject):
 
     said = Signal(object)
     ended = Signal(str)  # always empty: `fault` says what went wrong
+    goes_on_at = ""  # it has no place
 
     def __init__(self, compute: Computation) -> None:
         super().__init__()
@@ -218,7 +219,7 @@ class Answer(QObject):
     def _end(self, work: Work, death: str) -> None:
         work.deleteLater()  # its connections hold it, and with it the result
         if self.title:
-            going_on().end(work)
+            going_on().end(work, work.goes_on_at)
         if work not in self._running:
             return
         self._running.remove(work)
@@ -241,7 +242,7 @@ def _forget(work: Work) -> None:
     """End the title of a work whose owner is gone."""
     work.deleteLater()
     if QCoreApplication.instance() is not None:
-        going_on().end(work)
+        going_on().end(work, work.goes_on_at)
 
 
 def _stop(works: list[Work]) -> None:

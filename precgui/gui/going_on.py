@@ -13,6 +13,7 @@ class GoingOn(QObject):
     """Titles of the works that go on, each with the last that it has said of itself, in the order of their begin."""
 
     changed = Signal()
+    let_go = Signal(str)  # a sentence about a work that was stopped, and goes on at its place
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
@@ -23,9 +24,13 @@ class GoingOn(QObject):
         self._works[work] = title, text
         self.changed.emit()
 
-    def end(self, work: object) -> None:
-        """Forget a work that is over."""
-        if self._works.pop(work, None) is not None:
+    def end(self, work: object, goes_on_at: str = "") -> None:
+        """Forget a work that is over; `goes_on_at` is the place where it goes on, since no stop could reach it."""
+        title, _text = self._works.pop(work, ("", ""))
+        if title and goes_on_at:
+            text = _("{title} goes on at {place} to its end: the link was lost, so that it could not be stopped there.")
+            self.let_go.emit(text.format(title=title, place=goes_on_at))
+        if title:
             self.changed.emit()
 
     @property

@@ -45,7 +45,8 @@ class TaskPlace:
 
 
 class TaskChannel:
-    """Takes one `ChildTask`. `why` says why it has ended badly, empty otherwise.
+    """Takes one `ChildTask`. `why` says why it has ended badly, empty otherwise; `goes_on` that it could not be ended
+    at the place, where it goes on.
 
     While the link is lost it tells events of the kind "link" with the sentence about it as `text`, then one with "".
     """
@@ -53,7 +54,7 @@ class TaskChannel:
     pid = None
 
     def __init__(self, there: TaskPlace) -> None:
-        self.why = ""
+        self.why, self.goes_on = "", False
         self._there, self._job = there, PlacedJob(there.place)
         self._names = {str(path): name_there(path.expanduser()) for path in there.homes}
         self._tasks: deque[ChildTask] = deque()
@@ -96,6 +97,7 @@ class TaskChannel:
         if self._job.is_linked and self._job.has_begun:
             self._job.stop(kill=True)
         else:
+            self.goes_on = self._job.has_begun
             self._job.detach()
 
     def wait(self) -> int:

@@ -11,6 +11,7 @@ from PySide6.QtGui import QCloseEvent, QDesktopServices, QDragEnterEvent, QDropE
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
 from precgui import __version__, words
+from precgui.gui.going_on import going_on
 from precgui.gui.kit.icons import app_icon
 from precgui.gui.kit.parts import column
 from precgui.gui.kit.plain_text import PlainMessageBox
@@ -196,6 +197,7 @@ class Window(QMainWindow):
             colour, dash, run_id = entry.split(" ", 2)
             session.runs.styles[run_id] = (int(colour), int(dash))
         session.notice.connect(self._on_problem)
+        going_on().let_go.connect(self._on_let_go)
         session.requests.place.connect(self.show_panel)
         session.requests.shortcuts.connect(self.show_keys)
         session.training.changed.connect(self.actions_.refresh)
@@ -359,6 +361,9 @@ class Window(QMainWindow):
         self.notices.post(
             Notice(problem.severity, problem.message, problem.details, remedies=remedies, passes=bool(remedies))
         )
+
+    def _on_let_go(self, text: str) -> None:
+        self.notices.post(Notice("warning", text))
 
     def _on_notice(self, entry: NoticeEntry) -> None:
         self.line.show_unread(self.notices.unread())

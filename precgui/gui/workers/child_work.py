@@ -21,6 +21,7 @@ class _Child(ChildThread):
     """A process that ends with the application. `fault` says why it ended badly, '' otherwise."""
 
     fault = ""
+    goes_on_at = ""
 
     def on_application_end(self) -> None:
         self.stop()
@@ -33,18 +34,22 @@ class _Child(ChildThread):
 class _PlacedChild(_Child):
     """A task that is worked on at a place."""
 
-    def __init__(self, channel: TaskChannel, grace_s: float, parent: QObject) -> None:
+    def __init__(self, channel: TaskChannel, place_name: str, grace_s: float, parent: QObject) -> None:
         super().__init__(parent, Supervised(channel, grace_s))
-        self._channel = channel
+        self._channel, self._place_name = channel, place_name
 
     def process_ended(self, end: ProcessEnd) -> None:
         self.fault = translated(end.not_started or self._channel.why)
+
+    @property
+    def goes_on_at(self) -> str:  # type: ignore[override]
+        return self._place_name if self._channel.goes_on else ""
 
 
 def _placed_child(there: TaskPlace, parent: QObject) -> _PlacedChild:
     from precgui.places.placed_task import KILL_AFTER_S, TaskChannel  # not before it is wanted
 
-    return _PlacedChild(TaskChannel(there), KILL_AFTER_S, parent)
+    return _PlacedChild(TaskChannel(there), there.place.name, KILL_AFTER_S, parent)
 
 
 class ChildWork(QObject):
@@ -67,6 +72,11 @@ class ChildWork(QObject):
         self._child.finished.connect(self._finish)
         self._timer = QTimer(self, interval=DRAIN_MS)
         self._timer.timeout.connect(self._drain)
+
+    @property
+    def goes_on_at(self) -> str:
+        """The name of the place where it goes on after a stop, since the link was lost; else empty."""
+        return self._child.goes_on_at
 
     def start(self) -> None:
         self._child.launch(owner=self)

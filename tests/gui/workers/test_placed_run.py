@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,18 +103,27 @@ def test_that_a_lost_link_is_said_and_closing_the_window_stops_no_run(
 
     def start(place: NamedPlace) -> object:
         if agents.started:
-            raise ContactError("it is off", is_final=False)
+            raise ContactError(why, is_final=False)
         return first(place)
 
+    why = "gpu1 does not answer; check that it is on and that this machine (here) is in its network"
     monkeypatch.setattr(link, "start_command", start)
     session.training.attach_job(PLACE, all_jobs()[0])
-    qtbot.waitUntil(lambda: session.training.link_state.endswith("(it is off)"))
+    qtbot.waitUntil(lambda: session.training.link_state.endswith(f"({why})"))
     assert session.training.link_state.startswith("no answer from gpu1 for ")
     line = StatusLine()
     qtbot.addWidget(line)
     line.attach(session)
     assert line.text.text().startswith("No answer from gpu1 for ")
     assert (line.bar.isHidden(), line.stop.isHidden(), line.detach.text()) == (True, False, "Detach")
+    line.show()
+    for width_px, is_whole in ((1180, True), (800, False)):
+        line.resize(width_px, line.height())
+        qtbot.waitUntil(lambda width_px=width_px: line.text.width() > width_px - 300)
+        line.refresh()
+        text = line.text.text()
+        assert text.endswith(f"({why})") and text in line.text.toolTip()
+        assert line.text.shown == (text if is_whole else text.partition(" (")[0]), "nothing is cut"
     session.training.close()
     qtbot.waitUntil(lambda: not session.training.is_training)
     assert (run_of(session).status, folder.is_asked_to_stop) == ("running", False)
@@ -249,13 +260,6 @@ def test_that_a_run_that_cannot_go_on_at_its_place_says_why_and_its_file_stays(
 def replays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A place that makes step 3 of a run again, and no other."""
 
-    def run(job: str) -> None:
-        folder = JobFolder(job)
-        assert folder.claim()
-        order = folder.order()
-        assert isinstance(order, StartCommand)
-        runner.work_on_task(folder, JobFolder(order.of), order, JobConnection(folder))
-
     def work(connection: TaskConnection, task: ChildTask) -> None:
         path, step = task.arguments["path"], task.arguments["step"]
         if step == 3:
@@ -263,8 +267,17 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> None:
         ended = {"kind": "kept", "verdict": "healthy"} if step == 3 else {"kind": "fault", "message": "no such step"}
         connection.send([{"kind": "progress", "text": "training up to the step"}, ended])
 
-    monkeypatch.setattr(agent, "_runner", run)
+    monkeypatch.setattr(agent, "_runner", work_on)
     monkeypatch.setattr(runner, "work", work)
+
+
+def work_on(job: str) -> None:
+    """What the process of a task does at a place."""
+    folder = JobFolder(job)
+    assert folder.claim()
+    order = folder.order()
+    assert isinstance(order, StartCommand)
+    runner.work_on_task(folder, JobFolder(order.of), order, JobConnection(folder))
 
 
 def test_that_a_step_of_a_placed_run_is_made_again_at_its_place_and_its_result_comes_home(
@@ -301,6 +314,46 @@ def test_that_a_link_that_is_lost_while_a_place_works_is_said_and_the_answer_com
         bar.button.click()
     assert agents.started == 2
     assert any(each.startswith("Replay of a step: no answer from gpu1 for ") for each in said)
+
+
+def test_that_a_work_that_no_stop_can_reach_is_told_to_go_on_at_its_place(
+    session: Session, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, broken: Path, replays: None
+) -> None:
+    may_end, workers = threading.Event(), list[threading.Thread]()
+
+    def begin(job: str) -> None:
+        workers.append(threading.Thread(target=work_on, args=(job,)))
+        workers[-1].start()
+
+    def work(connection: TaskConnection, task: ChildTask) -> None:
+        connection.send([{"kind": "progress", "text": f"training {random.Random(1).randbytes(2000).hex()}"}])
+        may_end.wait()
+
+    agents = PlayedAgents(monkeypatch, [1200])
+    first = link.start_command
+
+    def start(place: NamedPlace) -> object:
+        if agents.started:
+            raise ContactError("it is off", is_final=False)
+        return first(place)
+
+    monkeypatch.setattr(link, "start_command", start)
+    monkeypatch.setattr(agent, "_runner", begin)
+    monkeypatch.setattr(runner, "work", work)
+    monkeypatch.setattr("precgui.places.placed_task.KILL_AFTER_S", 0.3)
+    bar = ReplayBar(session)
+    qtbot.addWidget(bar)
+    bar.show_run(next(iter(session.runs.values())).run)
+    bar.button.click()
+    qtbot.waitUntil(lambda: "the work goes on there" in going_on().sentence)
+    with qtbot.waitSignal(going_on().let_go) as told:
+        bar.button.click()
+    assert told.args == [
+        "Replay of a step goes on at gpu1 to its end: the link was lost, so that it could not be stopped there."
+    ]
+    qtbot.waitUntil(lambda: bar.button.text() == "Replay this step")
+    may_end.set()
+    workers[0].join()
 
 
 def test_that_code_is_sent_to_a_place_only_with_consent(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
