@@ -1,17 +1,22 @@
-"""A place for the pictures: an agent of this machine whose command fails, once `lose` is called, as ssh does."""
+"""A place for the pictures: a host behind ssh, played by a program `ssh` of our own that starts an agent here.
+
+Once `lose` is called, it fails as ssh does.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 
 import psutil
 
-from precgui.places.settings import NamedPlace, add_place, command_place
+from precgui.places.settings import NamedPlace, add_place, ssh_place
 
 NAME = "gpu1"
-_COMMAND = """if [ -e {lost} ]; then
+_SSH = """#!/bin/sh
+if [ -e {lost} ]; then
   echo "ssh: connect to host gpu1 port 22: No route to host" >&2
   exit 255
 fi
@@ -20,13 +25,16 @@ PRECGUI_STATE={there} exec {python} -m precgui serve --stdio
 
 
 class StagedPlace:
-    """`place` trains here, in a folder of its own below `folder`."""
+    """`place` trains here, in a folder of its own below `folder`; its `ssh` comes before the others of the path."""
 
     def __init__(self, folder: Path) -> None:
         self._lost, self._there = folder / "lost", folder / "there"
-        script = folder / "serve.sh"
-        script.write_text(_COMMAND.format(lost=self._lost, there=self._there, python=sys.executable), encoding="utf-8")
-        self.place: NamedPlace = command_place(NAME, ["sh", str(script)])
+        program = folder / "programs" / "ssh"
+        program.parent.mkdir()
+        program.write_text(_SSH.format(lost=self._lost, there=self._there, python=sys.executable), encoding="utf-8")
+        program.chmod(0o755)
+        os.environ["PATH"] = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+        self.place: NamedPlace = ssh_place(NAME, NAME)
         add_place(self.place)
 
     def lose(self) -> None:
