@@ -15,6 +15,7 @@ class Crosshair:
     def __init__(self, frames: Sequence[PlotFrame]) -> None:
         self._frames = frames
         self._pointed: tuple[Chart, float] | None = None
+        self._under: Chart | None = None
         self.place: float | None = None
 
     def point(self, chart: Chart, x: float) -> None:
@@ -32,11 +33,16 @@ class Crosshair:
 
     def put(self, x: float, under: Chart | None = None) -> None:
         """Stand at x in every plot; the readout of the plot under the mouse names the place."""
-        self.place = x
+        self.place, self._under = x, under
         headed = under or self._frames[0].chart
         for frame in self._frames:
             if not frame.isHidden():
                 frame.chart.show_cursor(x, frame.chart is headed)
+
+    def restyle(self) -> None:
+        """Show the readouts in the colours of the present theme."""
+        if self.place is not None:
+            self.put(self.place, self._under)
 
     def hide(self) -> None:
         self._pointed = self.place = None

@@ -373,6 +373,7 @@ class LinkedPlots(QScrollArea):
         for frame in self.frames:
             frame.chart.restyle()
         self.refresh()
+        self.crosshair.restyle()
 
     def _on_hovered(self, chart: Chart, x: float) -> None:
         self.crosshair.point(chart, x)

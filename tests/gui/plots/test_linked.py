@@ -87,12 +87,14 @@ def test_that_runs_are_overlaid_each_with_its_colour_and_dash(show: Show) -> Non
 
 def test_that_a_theme_change_recolours_the_plots_at_once(show: Show) -> None:
     plots = show(opened(training_run("run", 100)))
+    plots.crosshair.put(7.0)
     for mode in ("dark", "light"):
         themes().set_mode(mode)
         theme, chart = themes().theme, plots.frames[LOSS].chart
         assert chart.backgroundBrush().color() == QColor(theme.base)
         assert lines(plots, LOSS)[0].opts["pen"].color() == QColor(theme.runs[0])
         assert chart.value_axis.textPen().color() == QColor(theme.muted)
+        assert theme.runs[0] in chart.readout.text()
 
 
 def test_that_the_cursor_shows_the_exact_recorded_values_in_every_plot(show: Show) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyqtgraph as pg
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
@@ -20,10 +21,12 @@ from precgui.gui.panels.diagnose.panel import DiagnosePanel
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.panels.live.panel import LivePanel
+from precgui.gui.plots.chart import colour_of
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import Window
+from precgui.gui.theme import themes
 from tests.gui.conftest import close_window, write_run
 from tests.runs.synthetic import live_run
 
@@ -212,6 +215,10 @@ def test_that_show_me_draws_the_numbers_of_the_finding_with_their_limit_and_back
     working.resize(800, 600)
     qtbot.waitUntil(lambda: all(proof.rect().contains(each.geometry()) for each in proof.plots))
     assert drawn.evidence.series == next(e.series for e in card.finding.evidence if len(e.series) > 1)
+    for mode in ("dark", "light"):
+        themes().set_mode(mode)
+        (line,) = (item for item in drawn.plotItem.items if isinstance(item, pg.PlotDataItem))
+        assert line.opts["pen"].color() == QColor(colour_of(session.runs[key]))
     assert [run.key for run in live.plots.frames[0].chart.runs] == [key]  # this run alone
     qtbot.wait(20)
     working.history.back()

@@ -42,7 +42,7 @@ class ProofCard(QFrame):
         self.title = label(f"{opened.name}: {translated(finding.title)}", "heading")
         self.more = button(_("More in Inspect"), proof.more or (lambda: None), _("The tab of Inspect that is about it"))
         self.close_button = button(_("Close the proof"), self.closed.emit, _("Back to the plots as they were (Esc)"))
-        self.plots = [ProofPlot(each, finding, colour_of(opened)) for each in proof.evidence[:MOST]]
+        self.plots = [ProofPlot(each, finding, opened) for each in proof.evidence[:MOST]]
         self.texts = [label(translated(each.text), "muted", selectable=True) for each in proof.evidence[:MOST]]
         for plot, text in zip(self.plots, self.texts, strict=True):
             plot.setMinimumHeight(_LEAST_PLOT_PX)
@@ -57,8 +57,8 @@ class ProofCard(QFrame):
 class ProofPlot(SimplePlot):
     """The line has the recorded numbers; red marks are not finite, the shade has the steps of the finding."""
 
-    def __init__(self, evidence: Evidence, finding: Finding, colour: str, parent: QWidget | None = None) -> None:
-        self.evidence, self._finding, self._colour = evidence, finding, colour
+    def __init__(self, evidence: Evidence, finding: Finding, opened: OpenRun, parent: QWidget | None = None) -> None:
+        self.evidence, self._finding, self._opened = evidence, finding, opened
         self.scale_kind = scale_of(evidence)
         super().__init__(translated(evidence.signal), self.scale_kind, parent=parent)
         self.redraw()
@@ -74,7 +74,8 @@ class ProofPlot(SimplePlot):
         self.addItem(shade, ignoreBounds=True)
         plotted = to_plot(values, 1.0, self.scale_kind)
         symbol = "o" if len(steps) < _DOTS_BELOW else None
-        pen, brush = pg.mkPen(self._colour, width=2), pg.mkBrush(self._colour)
+        colour = colour_of(self._opened)
+        pen, brush = pg.mkPen(colour, width=2), pg.mkBrush(colour)
         self.addItem(pg.PlotDataItem(steps, plotted, pen=pen, symbol=symbol, symbolSize=5, symbolPen=None,
                                      symbolBrush=brush, connect="finite"))  # fmt: skip
         self._draw_limit(steps)
