@@ -44,7 +44,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.models.model_file import holds_scan, read_effects, read_model_file
 from precgui.runs.open import open_run_or_events
 from precgui.runs.run import Run
-from precgui.sentences import Sentence, message_of, together
+from precgui.sentences import L_, Sentence, message_of, together
 
 RULES: tuple[Rule, ...] = (
     *scale_rules.RULES,
@@ -239,6 +239,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
 }
 
 
+_BEGINS = L_("the training has begun, and no step of it has ended yet.")
 _SKIPS = ("scale-collapse", "repeated-skips")
 # The rules under which `non-finite` tells the cause of the first step that is not finite.
 _OF_A_STEP = (
@@ -280,6 +281,7 @@ def examine(run: Run) -> Diagnosis:
         tuple(each for each in ruled_out if each.rule not in named),
         tuple(undecided),
         m.n,
+        why_not=_BEGINS if not m.n and run.status == "running" else "",
     )
 
 

@@ -26,6 +26,7 @@ from precgui.runs.diagnosis.nan_aware import largest, least, middle
 from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.live import LiveRun
 from tests.runs.diagnosis.hand_made import FALLING, run_of, steps, tensors
+from tests.runs.synthetic import live_run
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,6 +42,13 @@ def test_that_a_falling_loss_is_healthy() -> None:
 
 def test_that_a_run_without_steps_cannot_be_told() -> None:
     assert examine(run_of([])).verdict == "cannot be told"
+    assert examine(run_of([])).sentence == "Cannot be told: no step is recorded."
+
+
+def test_that_a_run_that_has_just_begun_is_told_as_such() -> None:
+    begun = examine(live_run([RunStarted(0.0, 10, 10, "cpu")]))
+    assert begun.verdict == "cannot be told"
+    assert begun.sentence == "Cannot be told: the training has begun, and no step of it has ended yet."
 
 
 def test_that_a_run_that_failed_is_no_healthy_one() -> None:
