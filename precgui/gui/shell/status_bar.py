@@ -124,13 +124,12 @@ class StatusLine(QStatusBar):
         self._show_detach(session)
         progress = session.training.progress() if session is not None else None
         lost = session.training.link_state if session is not None else ""
-        for part in (self.bar, self.steps, self.left):  # they stand still while the link is lost, and take its room
-            part.setVisible(progress is not None and not lost)
-        self.power.setVisible(not lost)
+        self.bar.setVisible(progress is not None and not lost)  # it stands still while the link is lost
         self.stop.setVisible(progress is not None)
         self.stop.setEnabled(session is not None and not session.training.is_stopping)
         if session is None or session.runs.active_key is None or progress is None:
-            self.power.setText("")
+            for part in (self.steps, self.left, self.power):
+                part.hide()
             self._show_other(session)
             return
         self._mark_with("warning" if lost else "start")
@@ -141,6 +140,8 @@ class StatusLine(QStatusBar):
         self.steps.setText(f"{progress.step} / {progress.total_steps}" if progress.total_steps else "")
         self.left.setText(_left(progress.seconds_left))
         self.power.setText(_power(session))
+        for part, told in ((self.steps, self.steps), (self.left, self.steps), (self.power, self.power)):
+            part.setVisible(bool(told.text()) and not lost)  # what tells nothing leaves its room to the sentence
 
     def _show_other(self, session: Session | None) -> None:
         """Show what goes on besides runs: the study, then plans, searches and the like."""

@@ -115,6 +115,7 @@ def test_that_a_lost_link_is_said_and_closing_the_window_stops_no_run(
     qtbot.addWidget(line)
     line.attach(session)
     assert line.text.text().startswith("No answer from gpu1 for ")
+    assert line.power.isHidden(), "a sensor that tells nothing takes no room"
     assert (line.bar.isHidden(), line.stop.isHidden(), line.detach.text()) == (True, False, "Detach")
     line.show()
     for width_px, is_whole in ((1180, True), (800, False)):
