@@ -73,8 +73,8 @@ class BaselineComparison:
     def state_devices(self) -> list[str]:
         return self._run.state_devices()
 
-    def events(self, kind: str | None = None) -> list[Incident]:
-        return self._run.events(kind)
+    def events(self, kind: str | None = None, since: int = 0) -> list[Incident]:
+        return self._run.events(kind, since)
 
 
 def _common(step: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -146,10 +146,12 @@ class LiveRun:
         self._tables = {table.path: _empty(table) for table in EVENT_TABLES if not table.names}
         self._devices: dict[str, dict[str, _GrowingTable]] = {t.path: {} for t in EVENT_TABLES if t.names}
         self._incidents: list[Incident] = []
+        self._of_kind: dict[str, list[Incident]] = {}
         self._model = RecordedModel(unavailable=NOT_YET)
         names = Names()
         self._tensors = {kind: LiveTensors(names) for kind in TENSOR_KINDS}
         self._weight_norms = WeightNorms()
+        self._computed = signals.KeptRows()
         self._saved: SavedRun | None = None  # holds all rows once the run has ended
         self._saved_tensors: SavedRun | None = None  # the same file, or that of a killed run, for tensors alone
 
@@ -169,6 +171,8 @@ class LiveRun:
             self._tables.clear()
             self._devices.clear()
             self._incidents.clear()
+            self._of_kind.clear()
+            self._computed = signals.KeptRows()
         return True
 
     def _lacks_little(self, saved: SavedRun) -> bool:
@@ -192,7 +196,9 @@ class LiveRun:
             for path, devices in self._devices.items()
         }
         copied._incidents = list(self._incidents)
+        copied._of_kind = {kind: list(incidents) for kind, incidents in self._of_kind.items()}
         copied._weight_norms = self._weight_norms.snapshot()
+        copied._computed = signals.KeptRows()
         copied._tensors = {kind: table.snapshot() for kind, table in self._tensors.items()}
         return copied
 
@@ -253,6 +259,8 @@ class LiveRun:
             for name, row in zip(rows.table.columns, rows.rows, strict=True):
                 columns[name].append(row)
         self._incidents += of[Incident]
+        for incident in of[Incident]:
+            self._of_kind.setdefault(incident.kind, []).append(incident)
         self._weight_norms.extend(event for event in of[TensorStats] if event.kind == "weight")
         for kind, history in self._tensors.items():
             history.extend([event for event in of[TensorStats] if event.kind == kind])
@@ -279,7 +287,7 @@ class LiveRun:
     def series(self, name: str, over: Axis = "step") -> Series:
         if self._saved:
             return self._saved.series(name, over)
-        return signals.series(self, name, over)
+        return signals.series(self, name, over, self._computed)
 
     def column(self, table: str, name: str) -> Values:
         """All rows so far of a column of `runs.schema.TABLES`, shape (rows,), not copied."""
@@ -304,10 +312,10 @@ class LiveRun:
     def weight_norms(self) -> Series:
         return self._saved.weight_norms() if self._saved else self._weight_norms.series()
 
-    def events(self, kind: str | None = None) -> list[Incident]:
+    def events(self, kind: str | None = None, since: int = 0) -> list[Incident]:
         if self._saved:
-            return self._saved.events(kind)
-        return [event for event in self._incidents if kind is None or event.kind == kind]
+            return self._saved.events(kind, since)
+        return (self._incidents if kind is None else self._of_kind.get(kind, []))[since:]
 
     def model(self) -> RecordedModel:
         return self._model

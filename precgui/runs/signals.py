@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.hardware.nvml import HELD_BITS
-from precgui.runs.growable import Values
+from precgui.runs.growable import GrowableArray, Values
 
 Axis = Literal["step", "time_s"]
 Series = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -53,23 +53,60 @@ class SeriesSource(Protocol):
         ...
 
 
-def series(source: SeriesSource, name: str, over: Axis = "step") -> Series:
+class Computed(Protocol):
+    """How what follows from `rows` rows of columns is computed.
+
+    `compute(start)` gives the values for all rows from `start` on; `final(start)` says how many rows have a value that
+    no later row changes, all where it is None.
+    """
+
+    def __call__(
+        self, key: str, rows: int, compute: Callable[[int], Values], final: Callable[[int], int] | None = None
+    ) -> Values: ...
+
+
+def whole(key: str, rows: int, compute: Callable[[int], Values], final: Callable[[int], int] | None = None) -> Values:
+    """Compute all anew, as of a run that has ended."""
+    return compute(0)
+
+
+class KeptRows:
+    """Computes each row once: a run that goes on is asked for its series with every batch of steps."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[GrowableArray, int]] = {}  # values that are final, and of how many rows
+
+    def __call__(
+        self, key: str, rows: int, compute: Callable[[int], Values], final: Callable[[int], int] | None = None
+    ) -> Values:
+        values, known = self._kept.get(key) or (GrowableArray(), 0)
+        if known == rows:
+            return values.view
+        fresh, known = compute(known), rows if final is None else final(known)
+        left = rows - known
+        values.append(fresh[: len(fresh) - left])
+        self._kept[key] = values, known
+        return np.concatenate([values.view, fresh[len(fresh) - left :]]) if left else values.view
+
+
+def series(source: SeriesSource, name: str, over: Axis = "step", computed: Computed = whole) -> Series:
     """The signal as (x, value). Raises KeyError for an unknown signal or power device."""
     signal, _, device = name.partition(":")
     if signal in POWER_SIGNALS:
-        return _readings(source, signal, device, over, source.power_devices(), source.power_column)
+        return _readings(source, signal, device, over, source.power_devices(), source.power_column, computed)
     if signal in STATE_SIGNALS:
-        return _readings(source, signal, device, over, source.state_devices(), source.state_column)
+        return _readings(source, signal, device, over, source.state_devices(), source.state_column, computed)
     if signal == "clock_held":
-        x, bits = series(source, name.replace(signal, "clock_reasons", 1), over)
-        return x, _held(bits)
+        x, bits = series(source, name.replace(signal, "clock_reasons", 1), over, computed)
+        return x, computed(name, len(bits), lambda start: _held(bits[start:]))
     if signal in RANK_SIGNALS:
-        return _of_rank(source, signal, device, over)
+        return _of_rank(source, signal, device, over, computed)
     if device or signal not in SIGNALS:
         raise KeyError(name)
     if signal in HOST_SIGNALS:
         time_s = source.column("host", "time_s")
-        return (time_s if over == "time_s" else _step_at(source, time_s)), source.column("host", signal)
+        x = time_s if over == "time_s" else _step_at(source, time_s, "host", computed)
+        return x, source.column("host", signal)
     if signal in EVALUATION_SIGNALS:
         return source.column("evaluation", over), source.column("evaluation", signal.removeprefix("val_"))
     if signal in ZERO_SIGNALS:
@@ -79,31 +116,37 @@ def series(source: SeriesSource, name: str, over: Axis = "step") -> Series:
         return (_time_at(source, steps) if over == "time_s" else steps), norms
     x = source.column("steps", over)
     if signal == "samples_per_s":
-        return x, _rate(source)
+        return x, computed(signal, len(x), lambda start: _rate(source, start))
     return x, source.column("steps", signal)
 
 
 def _readings(
-    source: SeriesSource, signal: str, device: str, over: Axis, devices: list[str], column: Callable[[str, str], Values]
-) -> Series:
+    source: SeriesSource, signal: str, device: str, over: Axis, devices: list[str],
+    column: Callable[[str, str], Values], computed: Computed,
+) -> Series:  # fmt: skip
     if not device and not devices:
         return np.empty(0), np.empty(0)
     if device and device not in devices:
         raise KeyError(f"{signal}:{device}")
     device = device or devices[0]
     time_s, values = column(device, "time_s"), column(device, signal)
-    return (time_s if over == "time_s" else _step_at(source, time_s)), values
+    table = "power" if signal in POWER_SIGNALS else "state"
+    return (time_s if over == "time_s" else _step_at(source, time_s, f"{table}:{device}", computed)), values
 
 
-def _of_rank(source: SeriesSource, signal: str, rank: str, over: Axis) -> Series:
+def _of_rank(source: SeriesSource, signal: str, rank: str, over: Axis, computed: Computed) -> Series:
     """The series of one process, the first where none is named. Raises KeyError for a name that is no number."""
     if rank and not rank.isdecimal():
         raise KeyError(f"{signal}:{rank}")
     ranks, x = source.column("ranks", "rank"), source.column("ranks", over)
     values = source.column("ranks", signal)
     rows = min(len(ranks), len(x), len(values))  # a damaged column may be shorter
-    own = ranks[:rows] == float(rank or 0)
-    return x[:rows][own], values[:rows][own]
+    own = float(rank or 0)
+
+    def of_own(key: str, column: Values) -> Values:
+        return computed(f"{key}:{own}", rows, lambda start: column[start:rows][ranks[start:rows] == own])
+
+    return of_own(over, x), of_own(signal, values)
 
 
 def _held(bits: Values) -> Values:
@@ -113,12 +156,19 @@ def _held(bits: Values) -> Values:
     return np.where(reported, held, np.nan)
 
 
-def _step_at(source: SeriesSource, time_s: Values) -> Values:
+def _step_at(source: SeriesSource, time_s: Values, key: str, computed: Computed) -> Values:
     """The step under way at each time, between steps by linear interpolation; 0 while there is none."""
     step_time_s = source.column("steps", "time_s")
     if not len(step_time_s):
         return np.zeros_like(time_s)
-    return np.interp(time_s, step_time_s, source.column("steps", "step"))
+    steps = source.column("steps", "step")
+
+    def before_last_step(start: int) -> int:
+        """What was read later moves when the next step is done."""
+        later = np.flatnonzero(~(time_s[start:] < step_time_s[-1]))
+        return start + int(later[0]) if len(later) else len(time_s)
+
+    return computed(key, len(time_s), lambda start: np.interp(time_s[start:], step_time_s, steps), before_last_step)
 
 
 def _time_at(source: SeriesSource, steps: Values) -> Values:
@@ -129,8 +179,9 @@ def _time_at(source: SeriesSource, steps: Values) -> Values:
     return np.interp(steps, known, source.column("steps", "time_s"))
 
 
-def _rate(source: SeriesSource) -> Values:
-    """Samples per second of each step, data loading included; Inf where the clock saw no time pass."""
+def _rate(source: SeriesSource, start: int) -> Values:
+    """Samples per second of each step from row `start` on, data loading included; Inf where the clock saw no time
+    pass."""
+    step_s, data_s, samples = (source.column("steps", name)[start:] for name in ("step_s", "data_s", "samples"))
     with np.errstate(all="ignore"):  # a damaged file holds any bits
-        busy_s = source.column("steps", "step_s") + source.column("steps", "data_s")
-        return source.column("steps", "samples") / busy_s
+        return samples / (step_s + data_s)

@@ -74,8 +74,8 @@ class ArrayRun:
     def state_devices(self) -> list[str]:
         return list(self.state)
 
-    def events(self, kind: str | None = None) -> list[Incident]:
-        return [incident for incident in self.incidents if kind in (None, incident.kind)]
+    def events(self, kind: str | None = None, since: int = 0) -> list[Incident]:
+        return [incident for incident in self.incidents if kind in (None, incident.kind)][since:]
 
     def model(self) -> RecordedModel:
         return RecordedModel(unavailable="a run made of arrays has no model")

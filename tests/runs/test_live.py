@@ -6,15 +6,29 @@ import math
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from precgui.config import RunConfig
-from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, PowerRead, RunEnded, RunStarted, StepDone
+from precgui.events import (
+    EXPONENT_BINS,
+    TENSOR_STATS,
+    DeviceRead,
+    Event,
+    HostRead,
+    Incident,
+    PowerRead,
+    RankStep,
+    RunEnded,
+    RunStarted,
+    StepDone,
+)
 from precgui.runs.file.reader import open_run
+from precgui.runs.growable import Values
 from precgui.runs.live import LiveRun
-from precgui.runs.signals import SIGNALS
+from precgui.runs.signals import SIGNALS, STEP_SIGNALS, Axis, KeptRows
 from precgui.runs.tensors.overview import Overview
 from tests.runs.synthetic import live_run, synthetic_events
 from tests.runs.tensors.test_record import stats_event
@@ -37,6 +51,102 @@ def test_that_batches_of_any_size_give_the_same_run() -> None:
         np.testing.assert_array_equal(np.array(whole.series(name)), np.array(pieces.series(name)))
     assert whole.events() == pieces.events()
     assert (pieces.status, pieces.message) == ("completed", "all steps done")
+
+
+# fmt: off
+RANKS = [RankStep(step, 0.05 + step * 0.01, rank, 0.01 * rank, *[1.0 + step] * 6)
+         for step in range(1, 121) for rank in range(2)]
+
+WEIGHTS = [stats_event(step, ("a", "b", "c")[:tensors], "weight")
+           for step, tensors in ((0, 1), (2, 2), (3, 1), (4, 2), (5, 2), (5, 2), (4, 2), (7, 3), (9, 2), (11, 3))]
+# fmt: on
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 0.5])  # by which readings come before the steps of their time
+def test_that_a_run_that_is_asked_after_each_batch_says_what_it_says_at_the_end(ahead_s: float) -> None:
+    events = sorted(
+        [*synthetic_events(120), *RANKS, *WEIGHTS],
+        key=lambda event: event.time_s - ahead_s * isinstance(event, PowerRead | DeviceRead | HostRead),
+    )
+    names = [
+        *(set(SIGNALS) - set(STEP_SIGNALS)),
+        "power_w:package-0",
+        "clock_held:CPU",
+        "tensor_use:CPU",
+        "rank_wait_s:1",
+    ]
+    asked, snapshots = live_run([]), []
+    for at in range(0, len(events), 19):
+        asked.extend(events[at : at + 19])
+        fresh = live_run(events[: at + 19])
+        for name in names:
+            for over in get_args(Axis):
+                known = not name.partition(":")[2] or name.partition(":")[2] in ("1", *fresh.state_devices())
+                if known or name.partition(":")[2] in fresh.power_devices():
+                    both = asked.series(name, over), fresh.series(name, over)
+                    np.testing.assert_array_equal(both[0][0], both[1][0], err_msg=f"{name} over {over}")
+                    np.testing.assert_array_equal(both[0][1], both[1][1], err_msg=f"{name} over {over}")
+        if at % 95 == 0:
+            snapshots.append((asked.snapshot(), at + 19))
+    for copied, count in snapshots:
+        for name in ("power_w", "samples_per_s", "weight_norm"):
+            np.testing.assert_array_equal(
+                np.array(copied.series(name)), np.array(live_run(events[:count]).series(name)), err_msg=name
+            )
+
+
+class _Counted(KeptRows):
+    """Counts the rows that something was computed for."""
+
+    rows = 0
+
+    def __call__(
+        self, key: str, rows: int, compute: Callable[[int], Values], final: Callable[[int], int] | None = None
+    ) -> Values:
+        def counted(start: int) -> Values:
+            values = compute(start)
+            self.rows += len(values)
+            return values
+
+        return super().__call__(key, rows, counted, final)
+
+
+@pytest.mark.parametrize(
+    ("name", "own"), [("power_w", 1000), ("clock_held", 2000), ("load", 1000), ("samples_per_s", 1000)]
+)
+def test_that_each_row_of_a_run_that_goes_on_is_computed_once(name: str, own: int) -> None:
+    run, counted = live_run([]), _Counted()
+    run._computed = counted
+    for index, done in enumerate(steps(1, 1000)):
+        time_s = done.time_s - 0.0005
+        reads = [PowerRead("a", time_s, 1.0, 0.0), DeviceRead("a", time_s, *[1.0] * 7), HostRead(time_s, 1.0, 0.0, 0.0)]
+        run.extend([*reads, done])
+        assert len(run.series(name)[1]) == index + 1
+    assert counted.rows == own
+
+
+def test_that_readings_that_wait_for_a_step_alone_are_placed_again() -> None:
+    run, counted = live_run(steps(1, 1000)), _Counted()
+    run.extend([PowerRead("a", 0.001 * at, float(at), math.nan) for at in range(1, 1003)])
+    run._computed = counted
+    x = [run.series("power_w")[0] for _ in range(3)][-1]
+    assert x.tolist()[-3:] == [1000.0, 1000.0, 1000.0]
+    assert counted.rows == 1002 + 2 * 3
+    run.extend(steps(1001, 1))
+    assert run.series("power_w")[0].tolist()[-3:] == [1000.0, 1001.0, 1001.0]
+    assert x.tolist()[-3:] == [1000.0, 1000.0, 1000.0]
+
+
+def test_that_events_are_told_by_kind_and_without_those_that_are_known() -> None:
+    run = live_run(synthetic_events(400))
+    run.extend([Incident(5.0, 400, "note", "info", "late")])
+    everything = run.events()
+    for kind in (None, "note", "nonfinite_gradient", "sensor"):
+        own = [event for event in everything if kind in (None, event.kind)]
+        assert [run.events(kind), run.events(kind, 2), run.events(kind, len(own))] == [own, own[2:], []]
+    run.events().clear()
+    run.events("note").clear()
+    assert run.events() == everything and len(run.events("note")) == 1
 
 
 def test_that_a_series_is_a_view_that_later_steps_do_not_change() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtGui import QColor, QPen
 
-from precgui.gui.plots.pyramid import RAW_POINTS_PER_PIXEL, Drawn, Pyramid
+from precgui.gui.plots.marks import first_in_pixels
+from precgui.gui.plots.pyramid import RAW_POINTS_PER_PIXEL, Drawn, GrowingIndices, Pyramid
 from precgui.gui.plots.signals import Scale, to_plot
 from precgui.gui.plots.smoothing import trailing_mean
 from precgui.runs.growable import GrowableArray
@@ -24,31 +23,42 @@ _FAINT = 0.25  # of what was recorded, under its mean
 _EMPTY = np.empty(0)
 
 
-@dataclass(slots=True)
 class NonFinite:
     """Where a growing series was NaN or infinite: every one of them, from the record and not from the picture."""
 
-    index: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
-    value: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    _scanned: int = 0
+    def __init__(self) -> None:
+        self._index = GrowingIndices()
+        self._y = _EMPTY
+        self.nans = 0  # how many of them are NaN; the others are infinite
 
     def __len__(self) -> int:
-        return len(self.index)
+        return self._index.size
+
+    @property
+    def index(self) -> NDArray[np.int32]:
+        return self._index.values
 
     def update(self, y: NDArray[np.float64], known: int | None = None) -> None:
         """Take the whole series as it is now; its first `known` values (default: all so far) are unchanged."""
-        known = min(self._scanned, len(y)) if known is None else known
-        kept = self.index < known
-        result = known + np.flatnonzero(~np.isfinite(y[known:]))
-        if len(result) or not kept.all():
-            self.index = np.concatenate([self.index[kept], result])
-            self.value = y[self.index]
-        self._scanned = len(y)
+        known = min(len(self._y), len(y)) if known is None else known
+        kept = int(self.index.searchsorted(np.int32(known)))
+        fresh = known + np.flatnonzero(~np.isfinite(y[known:]))
+        self.nans += int(np.isnan(y[fresh]).sum()) - int(np.isnan(self._y[self.index[kept:]]).sum())
+        self._index.truncate(kept)
+        self._index.extend(fresh)
+        self._y = y
+
+    def in_view(self, x: NDArray[np.float64], x0: float, x1: float, pixels: int) -> NDArray[np.int32]:
+        """The first of them in each pixel of the width between x0 and x1; `x` of the whole series ascends."""
+        bad = self.index
+        ends = np.array([x.searchsorted(x0), x.searchsorted(x1, "right")], bad.dtype)
+        start, stop = bad.searchsorted(ends).tolist()
+        return bad[first_in_pixels(lambda places: x[bad[places]], start, stop, x0, x1, pixels)]
 
     def sentence(self) -> str:
         """`2 NaN, 1 Inf`; empty when everything was finite."""
-        nan, inf = int(np.isnan(self.value).sum()), int(np.isinf(self.value).sum())
-        return ", ".join(f"{count} {word}" for count, word in ((nan, "NaN"), (inf, "Inf")) if count)
+        counts = ((self.nans, "NaN"), (len(self) - self.nans, "Inf"))
+        return ", ".join(f"{count} {word}" for count, word in counts if count)
 
 
 class Curve:

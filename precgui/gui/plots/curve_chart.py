@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from precgui.gui.plots.chart import LOADING, Chart, CsvRow, ReadoutLine, Value, colour_of, dash_of
 from precgui.gui.plots.curve import OPAQUE_PX, Curve
 from precgui.gui.plots.dense_lines import DENSE_FROM, DENSE_RAW_PER_PIXEL, DenseLine, DenseLines
-from precgui.gui.plots.marks import SYMBOL_PX, MarkGroup, Marks, Track, one_per_pixel, symbol_of
+from precgui.gui.plots.marks import SYMBOL_PX, MarkGroup, Marks, Track, symbol_of
 from precgui.gui.plots.pyramid import RAW_POINTS_PER_PIXEL
 from precgui.gui.plots.run_curves import DOTTED, RunCurves, legend, place_names
 from precgui.gui.plots.signals import Signal, devices_of, signal_text, suited
@@ -303,10 +303,9 @@ class CurveChart(Chart):
         for curve in part.curves:
             if not len(curve.nonfinite) or self._unmeasured(curve):
                 continue
-            bad, x = curve.nonfinite, curve.x[curve.nonfinite.index]
-            chosen = one_per_pixel(x, x0, x1, self.width_px())
-            places.append(x[chosen])
-            symbols += [symbol_of(value) for value in bad.value[chosen]]
+            chosen = curve.nonfinite.in_view(curve.x, x0, x1, self.width_px())
+            places.append(curve.x[chosen])
+            symbols += [symbol_of(value) for value in curve.y[chosen]]
         x = np.concatenate(places)
         return x, np.full(len(x), y), symbols
 
@@ -314,8 +313,7 @@ class CurveChart(Chart):
         """Skipped steps, at the loss scale that they were skipped with."""
         track, pyramid = part.track, part.curves[0].pyramid
         assert track is not None
-        x = track.places("skipped_step", self.over)
-        x = x[one_per_pixel(x, x0, x1, self.width_px())]
+        x = track.in_view(("skipped_step",), self.over, x0, x1, self.width_px())[1]
         index = np.searchsorted(pyramid.x, x)
         x, index = x[index < len(pyramid)], index[index < len(pyramid)]
         y = pyramid.y[index]
@@ -324,7 +322,7 @@ class CurveChart(Chart):
     @staticmethod
     def _unmeasured(curve: Curve) -> bool:
         """Whether a curve is NaN throughout: the signal was not recorded, which differs from having become NaN."""
-        if not len(curve.y) or len(curve.nonfinite) < len(curve.y) or not np.isnan(curve.nonfinite.value).all():
+        if not len(curve.y) or curve.nonfinite.nans < len(curve.y):
             return False
         return curve.name not in _LOSSES or not curve.run.events("nonfinite_loss")
 

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QToolTip
 from precgui.events import Incident
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.plots.chart import LOADING, Chart, CsvRow, ReadoutLine, Value, colour_of
-from precgui.gui.plots.marks import MarkGroup, Marks, Track, one_per_pixel
+from precgui.gui.plots.marks import MarkGroup, Marks, Track
 from precgui.gui.plots.signals import Signal, grouped
 from precgui.words import L_, _, n_, translated
 
@@ -104,9 +104,8 @@ class EventChart(Chart):
         for place, events in enumerate(displayed):
             colour = colour_of(events.opened)
             for row, lane in enumerate(LANES):
-                x = np.concatenate([events.track.places(kind, self.over) for kind in lane.kinds])
-                count += int(((x >= x0) & (x <= x1)).sum())
-                x = x[one_per_pixel(x, x0, x1, self.width_px())]
+                in_view, x = events.track.in_view(lane.kinds, self.over, x0, x1, self.width_px())
+                count += in_view
                 y = np.full(len(x), _height(row, place, len(displayed)))
                 groups.append(MarkGroup(lane.title, events.opened.key, x, y, lane.symbol, colour))
         self.marks.show_groups(groups)

@@ -6,7 +6,8 @@ dear, and take some hundred kilobytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, get_args
@@ -20,6 +21,7 @@ from PySide6.QtCore import QRectF
 from PySide6.QtGui import QBrush, QColor, QPainter, QPen, QPixmap
 
 from precgui.events import Incident
+from precgui.runs.growable import GrowableArray
 from precgui.runs.run import SignalSource
 from precgui.runs.signals import Axis
 
@@ -35,20 +37,31 @@ class Track:
         self._run = run
         self._count, self._complete = 0, False
         self._by_kind: dict[str, list[Incident]] = {}
-        self._places: dict[tuple[str, Axis], NDArray[np.float64]] = {}
+        self._places: dict[tuple[str, Axis], GrowableArray] = {}
+        self._astray: set[tuple[str, Axis]] = set()  # of which a place lies before an earlier one
 
     def pull(self) -> bool:
         """Take over new incidents. True when there were some."""
         if self._complete:
             return False
         self._complete = self._run.status != "running"
-        fresh = self._run.events()[self._count :]
+        fresh = self._run.events(since=self._count)
         self._count += len(fresh)
+        of: defaultdict[str, list[Incident]] = defaultdict(list)
         for incident in fresh:
-            self._by_kind.setdefault(incident.kind, []).append(incident)
+            of[incident.kind].append(incident)
+        for kind, own in of.items():
+            self._by_kind.setdefault(kind, []).extend(own)
             for over in AXES:
-                self._places.pop((incident.kind, over), None)
+                self._add_places(kind, over, [float(getattr(incident, over)) for incident in own])
         return bool(fresh)
+
+    def _add_places(self, kind: str, over: Axis, fresh: Sequence[float]) -> None:
+        places = self._places.setdefault((kind, over), GrowableArray())
+        before = len(places)
+        places.append(fresh)
+        if not (np.diff(places.view[max(before - 1, 0) :]) >= 0).all():
+            self._astray.add((kind, over))
 
     def kinds(self) -> list[str]:
         return list(self._by_kind)
@@ -58,20 +71,49 @@ class Track:
 
     def places(self, kind: str, over: Axis) -> NDArray[np.float64]:
         """Where the incidents of a kind lie on the x axis, in the order of the run."""
-        if (kind, over) not in self._places:
-            incidents = self.of_kind(kind)
-            places = [float(i.step) for i in incidents] if over == "step" else [i.time_s for i in incidents]
-            self._places[kind, over] = np.array(places, np.float64)
-        return self._places[kind, over]
+        return self._places[kind, over].view if (kind, over) in self._places else np.empty(0)
+
+    def in_view(
+        self, kinds: Sequence[str], over: Axis, x0: float, x1: float, pixels: int
+    ) -> tuple[int, NDArray[np.float64]]:
+        """How many incidents of these kinds are in view, and where they are marked: once in a pixel of the width."""
+        recorded = [kind for kind in kinds if kind in self._by_kind]
+        if len(recorded) == 1 and (recorded[0], over) not in self._astray:
+            x = self.places(recorded[0], over)
+            start, stop = x.searchsorted(x0), x.searchsorted(x1, "right")
+            return int(stop - start), x[first_in_pixels(x.take, int(start), int(stop), x0, x1, pixels)]
+        x = np.concatenate([np.empty(0), *(self.places(kind, over) for kind in recorded)])
+        x = np.sort(x[(x >= x0) & (x <= x1)])
+        return len(x), x[first_in_pixels(x.take, 0, len(x), x0, x1, pixels)]
 
 
-def one_per_pixel(x: NDArray[np.float64], x0: float, x1: float, pixels: int) -> NDArray[np.intp]:
-    """The indices of the x in view, at most one for each pixel of the width."""
-    inside = np.flatnonzero((x >= x0) & (x <= x1))
-    if len(inside) <= 1 or x1 <= x0:
-        return inside
-    columns = ((x[inside] - x0) / (x1 - x0) * max(pixels, 1)).astype(np.int64)
-    return inside[np.unique(columns, return_index=True)[1]]
+_FEW = 16  # points a pixel up to which all of them are looked at
+
+
+def first_in_pixels(
+    at: Callable[[NDArray[np.integer[Any]]], NDArray[np.float64]], start: int, stop: int,
+    x0: float, x1: float, pixels: int,
+) -> NDArray[np.intp]:  # fmt: skip
+    """Of the points `start` to `stop`, all in view, the first of each pixel of the width. `at` gives the x of points,
+    which ascends."""
+    pixels = max(pixels, 1)
+    if stop - start <= 1 or x1 <= x0:
+        return np.arange(start, stop)
+
+    def columns(points: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        return ((at(points) - x0) / (x1 - x0) * pixels).astype(np.int64)
+
+    if stop - start <= _FEW * pixels:
+        inside = np.arange(start, stop)
+        return inside[np.unique(columns(inside), return_index=True)[1]]
+    wanted = np.arange(pixels + 1)  # the place x1 itself is a column of its own
+    low, high = np.full(pixels + 1, start), np.full(pixels + 1, stop)
+    while len(open_ := np.flatnonzero(low < high)):
+        middle = (low[open_] + high[open_]) // 2
+        below = columns(middle) < wanted[open_]
+        low[open_] = np.where(below, middle + 1, low[open_])
+        high[open_] = np.where(below, high[open_], middle)
+    return np.unique(low[low < stop])
 
 
 def symbol_of(value: float) -> str:

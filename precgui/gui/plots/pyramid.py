@@ -36,7 +36,7 @@ class Drawn:
     inside: slice
 
 
-class _GrowingIndices:
+class GrowingIndices:
     """Indices that grow at the end in amortised constant time."""
 
     def __init__(self) -> None:
@@ -56,12 +56,16 @@ class _GrowingIndices:
         self._data[self.size : needed] = values
         self.size = needed
 
+    def truncate(self, size: int) -> None:
+        """Drop what follows the first `size`."""
+        self.size = min(self.size, size)
+
 
 class _Level:
     """The complete blocks of one size: three indices a block."""
 
     def __init__(self) -> None:
-        self.low, self.high, self.gap = (_GrowingIndices() for _ in range(3))
+        self.low, self.high, self.gap = (GrowingIndices() for _ in range(3))
         self.has_gaps = False
 
     def __len__(self) -> int:
@@ -75,7 +79,7 @@ class _Level:
 
     def truncate(self, blocks: int) -> None:
         for column in (self.low, self.high, self.gap):
-            column.size = min(column.size, blocks)
+            column.truncate(blocks)
 
     def points(self, start: int, stop: int) -> Indices:
         """The indices that blocks start..stop contribute, ascending; a point may come twice."""

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.events import NO_METRIC
+from precgui.events import NO_METRIC, Incident
 from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.figures import FIGURES, Figure
 from precgui.runs.metric import in_text, metric_of, shared
@@ -139,14 +139,14 @@ class RecordedSignals:
         """Whether any of the runs has it: a loss scale that moves, an event above a note, a finite value."""
         if key == "loss":
             return True
-        if key == EVENTS:
-            return any(event.severity != "info" for run in runs for event in run.events())
         looks = [self._look(key, run) for run in runs]
         return any(look.moves if key == "scale" else look.is_finite for look in looks)
 
     def _look(self, key: str, run: SignalSource) -> _Look:
         look = self._looks.setdefault(run, {}).setdefault(key, _Look())
-        if not look.moves:
+        if key == EVENTS:
+            look.count(run.events(since=look.rows))
+        elif not look.moves:
             look.add(run.series(SIGNALS[key].series[0], "time_s")[1])
         return look
 
@@ -174,6 +174,12 @@ class _Look:
         self.rows = len(values)
         if len(finite):
             self.least, self.most = min(self.least, float(finite.min())), max(self.most, float(finite.max()))
+
+    def count(self, fresh: Sequence[Incident]) -> None:
+        """Look at further events for one above a note."""
+        self.rows += len(fresh)
+        if any(event.severity != "info" for event in fresh):
+            self.least = self.most = 0.0
 
 
 DEFAULT_SIGNALS = ("loss", "scale", EVENTS, "power")

@@ -232,12 +232,14 @@ class SavedRun:
         own: Values = values[: len(owner)][owner[: len(values)] == index]
         return own
 
-    def events(self, kind: str | None = None) -> list[Incident]:
+    def events(self, kind: str | None = None, since: int = 0) -> list[Incident]:
         known, rows = len(self._events), self._contents.rows("events")
         if known < rows:
             self._sentences.read(self._contents)
             self._events += [self._incident(row) for row in self._contents.read("events", "", known, rows)]
-        return [event for event in self._events if kind is None or event.kind == kind]
+        if kind is None:
+            return self._events[since:]
+        return [event for event in self._events if event.kind == kind][since:]
 
     def model(self) -> RecordedModel:
         """Modules and parameters; `unavailable` says why there are none."""

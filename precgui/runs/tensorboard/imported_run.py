@@ -96,7 +96,7 @@ class ImportedRun:
     def weight_norms(self) -> Series:
         return np.empty(0), np.empty(0)
 
-    def events(self, kind: str | None = None) -> list[Incident]:
+    def events(self, kind: str | None = None, since: int = 0) -> list[Incident]:
         """Losses that are not finite; scalars hold no other event."""
         if kind not in (None, "nonfinite_loss"):
             return []
@@ -104,7 +104,7 @@ class ImportedRun:
         return [
             Incident(float(time_s[row]), int(self.column("steps", "step")[row]), "nonfinite_loss", "error",
                      Sentence("the loss is {loss}", loss=loss[row]))
-            for row in np.flatnonzero(~np.isfinite(loss)).tolist()
+            for row in np.flatnonzero(~np.isfinite(loss))[since:].tolist()
         ]  # fmt: skip
 
     def model(self) -> RecordedModel:

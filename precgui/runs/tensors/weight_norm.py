@@ -23,11 +23,14 @@ class WeightNorms:
     def __init__(self) -> None:
         self._step, self._norm, self._tensors = GrowableArray(), GrowableArray(), GrowableArray()
         self._read, self._every = 0, 0  # rows of a file
+        self._whole_step, self._whole_norm = GrowableArray(), GrowableArray()  # of rows that hold all weights
+        self._joined, self._most = 0, 0.0  # rows that were looked at for these, and the weights of one that holds all
 
     def snapshot(self) -> WeightNorms:
         """The norms so far; what comes later does not change it."""
         copied = copy.copy(self)
         copied._step, copied._norm, copied._tensors = (copy.copy(c) for c in (self._step, self._norm, self._tensors))
+        copied._join_anew()
         return copied
 
     def extend(self, events: Iterable[TensorStats]) -> None:
@@ -47,10 +50,21 @@ class WeightNorms:
 
     def series(self) -> tuple[Values, Values]:
         """(steps, norms) in the order of the steps, without rows that hold a part of the weights only."""
-        step, norm, tensors = self._step.view, self._norm.view, self._tensors.view
-        whole = tensors == tensors.max(initial=0)
+        step, norm, tensors = (column.view[self._joined :] for column in (self._step, self._norm, self._tensors))
+        last = self._whole_step.view[-1] if len(self._whole_step) else -np.inf
+        if tensors.max(initial=0) > self._most or (np.diff(step, prepend=last) <= 0).any():
+            self._join_anew()
+            step, norm, tensors = self._step.view, self._norm.view, self._tensors.view
+            self._most = tensors.max(initial=0)
+        whole = tensors == self._most
         steps, first = np.unique(step[whole], return_index=True)
-        return steps, norm[whole][first]
+        self._whole_step.append(steps)
+        self._whole_norm.append(norm[whole][first])
+        self._joined = len(self._step)
+        return self._whole_step.view, self._whole_norm.view
+
+    def _join_anew(self) -> None:
+        self._whole_step, self._whole_norm, self._joined, self._most = GrowableArray(), GrowableArray(), 0, 0.0
 
     def _add(self, steps: NDArray[np.int64], stats: NDArray[np.float64]) -> None:
         rows = min(len(steps), len(stats))  # a damaged file may have lost some

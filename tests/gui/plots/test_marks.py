@@ -9,9 +9,13 @@ from PySide6.QtGui import QHelpEvent
 from PySide6.QtWidgets import QApplication, QToolTip
 
 from precgui.events import Incident
+from precgui.gui.plots.curve import NonFinite
 from precgui.gui.plots.event_chart import LANES, EventChart
+from precgui.gui.plots.marks import Track, first_in_pixels
+from precgui.gui.plots.signals import RecordedSignals
 from precgui.gui.theme import themes
-from tests.gui.plotted import Show, items, opened, training_run
+from precgui.runs.signals import Axis
+from tests.gui.plotted import ArrayRun, Show, items, opened, training_run
 
 LOSS, SCALE, EVENTS = range(3)
 
@@ -103,3 +107,84 @@ def test_that_the_message_of_an_event_stays_while_the_mouse_rests(show: Show) ->
     at = chart.mapFromScene(place)
     QApplication.sendEvent(chart.viewport(), QHelpEvent(QEvent.Type.ToolTip, at, chart.mapToGlobal(at)))
     assert QToolTip.isVisible() and "Inf in the gradient" in QToolTip.text()
+
+
+def _first_of_each_pixel(x: np.ndarray, x0: float, x1: float, pixels: int) -> list[int]:
+    results: dict[int, int] = {}
+    for index, place in enumerate(x.tolist()):
+        if x0 <= place <= x1:
+            results.setdefault(int((place - x0) / (x1 - x0) * pixels), index)
+    return list(results.values())
+
+
+@pytest.mark.parametrize("count", [0, 1, 300, 50_000])
+@pytest.mark.parametrize("pixels", [1, 7, 640])
+def test_that_the_first_point_of_each_pixel_is_found_by_looking_at_few(count: int, pixels: int) -> None:
+    rng, looked_at = np.random.default_rng(count), []
+    x = np.sort(np.round(rng.normal(0.0, 1.0, count), 3))  # with places that come twice
+
+    def at(points: np.ndarray) -> np.ndarray:
+        looked_at.append(len(points))
+        return x[points]
+
+    for x0, x1 in ((-9.0, 9.0), (-0.5, 0.25), (3.0, 4.0), (8.0, 9.0)):
+        start, stop = int(x.searchsorted(x0)), int(x.searchsorted(x1, "right"))
+        looked_at.clear()
+        assert first_in_pixels(at, start, stop, x0, x1, pixels).tolist() == _first_of_each_pixel(x, x0, x1, pixels)
+        assert sum(looked_at) <= 18 * (pixels + 1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_that_values_that_are_not_finite_are_counted_as_they_come(seed: int) -> None:
+    """Also where the last values are taken anew, as readings are that wait for a step."""
+    rng, found, y = np.random.default_rng(seed), NonFinite(), np.empty(0)
+    for _ in range(30):
+        known = max(len(y) - int(rng.integers(0, 4)), 0)
+        y = np.append(y[:known], rng.choice([1.0, np.nan, np.inf, -np.inf], rng.integers(0, 9)))
+        found.update(y, known)
+        np.testing.assert_array_equal(found.index, np.flatnonzero(~np.isfinite(y)))
+        assert (found.nans, len(found)) == (np.isnan(y).sum(), (~np.isfinite(y)).sum())
+        x = np.arange(len(y)) * 0.5
+        marked = [found.index[place] for place in _first_of_each_pixel(x[found.index], 1.0, 9.0, 5)]
+        assert found.in_view(x, 1.0, 9.0, 5).tolist() == marked
+
+
+class _CountedRun(ArrayRun):
+    """Counts the events that it was asked for."""
+
+    told = 0
+
+    def events(self, kind: str | None = None, since: int = 0) -> list[Incident]:
+        events = super().events(kind, since)
+        self.told += len(events)
+        return events
+
+
+@pytest.mark.parametrize("over", ["step", "time_s"])
+def test_that_the_marks_of_a_run_that_goes_on_are_those_of_the_whole(over: Axis) -> None:
+    rng = np.random.default_rng(3)
+    incidents = [
+        Incident(float(at), int(at + (rng.random() < 0.01) * rng.integers(-9, 0)), kind, "info", "")
+        for at in range(500)
+        for kind in rng.choice(["skipped_step", "note", "failure"], 1, p=[0.8, 0.15, 0.05]).tolist()
+    ]
+    run, recorded = _CountedRun(status="running"), RecordedSignals()
+    track = Track(run)
+    for count in range(0, 501, 20):
+        run.incidents = incidents[:count]
+        track.pull()
+        whole = Track(ArrayRun(incidents=incidents[:count]))
+        whole.pull()
+        for kinds in (("skipped_step",), ("failure", "note"), ("precision_change",)):
+            for kind in kinds:
+                np.testing.assert_array_equal(track.places(kind, over), whole.places(kind, over))
+            in_view, marked = track.in_view(kinds, over, 20.0, 470.0, 90)
+            places = sorted(
+                getattr(i, over) for i in run.incidents if i.kind in kinds and 20 <= getattr(i, over) <= 470
+            )
+            assert in_view == len(places)
+            assert marked.tolist() == [places[i] for i in _first_of_each_pixel(np.array(places), 20.0, 470.0, 90)]
+        assert not recorded.has("events", [run])
+    assert run.told == 2 * len(incidents)
+    run.incidents = [*incidents, Incident(501.0, 501, "failure", "error", "")]
+    assert recorded.has("events", [run])
