@@ -38,7 +38,7 @@ class SignalSource(Protocol):
     def state_devices(self) -> list[str]: ...
 
     def events(self, kind: str | None = None, since: int = 0) -> list[Incident]:
-        """What happened, in the order of the record: all, or those of one kind, without the first `since` of them."""
+        """Incidents in the order of the record: all, or those of one kind, without the first `since` of them."""
         ...
 
 

@@ -164,11 +164,11 @@ def _step_at(source: SeriesSource, time_s: Values, key: str, computed: Computed)
     steps = source.column("steps", "step")
 
     def before_last_step(start: int) -> int:
-        """What was read later moves when the next step is done."""
+        """Rows whose place stays: later ones move when the next step is done."""
         later = np.flatnonzero(~(time_s[start:] < step_time_s[-1]))
         return start + int(later[0]) if len(later) else len(time_s)
 
-    return computed(key, len(time_s), lambda start: np.interp(time_s[start:], step_time_s, steps), before_last_step)
+    return computed(key, len(time_s), lambda start: interpolated(time_s[start:], step_time_s, steps), before_last_step)
 
 
 def _time_at(source: SeriesSource, steps: Values) -> Values:
@@ -176,7 +176,16 @@ def _time_at(source: SeriesSource, steps: Values) -> Values:
     known = source.column("steps", "step")
     if not len(known):
         return np.full_like(steps, np.nan)
-    return np.interp(steps, known, source.column("steps", "time_s"))
+    return interpolated(steps, known, source.column("steps", "time_s"))
+
+
+def interpolated(places: Values, known: Values, values: Values) -> Values:
+    """`np.interp`, which copies the whole of columns that are read-only, on the part of them that it needs."""
+    if not len(places):
+        return np.empty(0)
+    first, last = known.searchsorted([np.fmin.reduce(places), np.fmax.reduce(places)], "right")
+    part = slice(max(min(int(first) - 1, len(known) - 2), 0), max(int(last) + 1, 2))  # of one row NaN has its value
+    return np.interp(places, known[part], values[part])
 
 
 def _rate(source: SeriesSource, start: int) -> Values:

@@ -6,7 +6,7 @@ import math
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from precgui.events import (
 from precgui.runs.file.reader import open_run
 from precgui.runs.growable import Values
 from precgui.runs.live import LiveRun
-from precgui.runs.signals import SIGNALS, STEP_SIGNALS, Axis, KeptRows
+from precgui.runs.signals import SIGNALS, STEP_SIGNALS, Axis, KeptRows, interpolated
 from precgui.runs.tensors.overview import Overview
 from tests.runs.synthetic import live_run, synthetic_events
 from tests.runs.tensors.test_record import stats_event
@@ -64,7 +64,7 @@ WEIGHTS = [stats_event(step, ("a", "b", "c")[:tensors], "weight")
 
 @pytest.mark.parametrize("ahead_s", [0.0, 0.5])  # by which readings come before the steps of their time
 def test_that_a_run_that_is_asked_after_each_batch_says_what_it_says_at_the_end(ahead_s: float) -> None:
-    events = sorted(
+    events: list[Any] = sorted(
         [*synthetic_events(120), *RANKS, *WEIGHTS],
         key=lambda event: event.time_s - ahead_s * isinstance(event, PowerRead | DeviceRead | HostRead),
     )
@@ -119,8 +119,8 @@ def test_that_each_row_of_a_run_that_goes_on_is_computed_once(name: str, own: in
     run._computed = counted
     for index, done in enumerate(steps(1, 1000)):
         time_s = done.time_s - 0.0005
-        reads = [PowerRead("a", time_s, 1.0, 0.0), DeviceRead("a", time_s, *[1.0] * 7), HostRead(time_s, 1.0, 0.0, 0.0)]
-        run.extend([*reads, done])
+        run.extend([PowerRead("a", time_s, 1.0, 0.0), HostRead(time_s, 1.0, 0.0, 0.0), done])
+        run.extend([DeviceRead("a", time_s, *[1.0] * 7)])
         assert len(run.series(name)[1]) == index + 1
     assert counted.rows == own
 
@@ -271,3 +271,30 @@ def test_that_a_few_rows_of_tensors_take_little_memory() -> None:
     held = sum(part.nbytes for part in overview._parts.values())
     assert held < 1.2e6, f"{held} bytes for 20 rows"
     assert len(overview.columns().steps) == 20
+
+
+def test_that_a_place_among_the_steps_is_found_without_a_copy_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`np.interp` copies whole columns that are read-only, 16 MB of a million steps with each reading."""
+    looked_at, plain = [], np.interp
+
+    def interp(x: Values, known: Values, values: Values) -> Values:
+        looked_at.append(len(known))
+        return plain(x, known, values)
+
+    monkeypatch.setattr(np, "interp", interp)
+    run = live_run([*steps(1, 2000), *(stats_event(step, ("a",), "weight") for step in (1900, 1901, 1902))])
+    for at in (0.0, 0.1, 1.5, 1.999, 3.0):
+        run.extend([PowerRead("a", at, 1.0, 0.0)])
+        assert run.series("power_w")[0][-1] == pytest.approx(min(max(at * 1000, 1.0), 2000.0))
+    assert run.series("weight_norm", "time_s")[0] == pytest.approx([1.9, 1.901, 1.902])
+    assert len(looked_at) == 6 and max(looked_at) <= 5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_that_places_between_few_of_the_steps_are_those_between_all(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    times = np.sort(np.round(rng.normal(size=rng.integers(1, 30)), 1))  # some twice
+    indices = np.arange(len(times), dtype=float)
+    places = np.round(rng.normal(size=rng.integers(0, 40)) * rng.choice([0.1, 1.0, 3.0]), 1)
+    places[rng.random(len(places)) < 0.1 * (seed % 3)] = np.nan
+    np.testing.assert_array_equal(interpolated(places, times, indices), np.interp(places, times, indices))
