@@ -34,6 +34,10 @@ class GapMeter:
         self._timer.start()
         self._watch.start()
 
+    def leave_out(self) -> None:
+        """Do not count what this turn has cost until now: it was work of the benchmark."""
+        self._last, self._dumped = time.thread_time(), False
+
     def stop(self) -> None:
         self._ended.set()
         self._watch.join()
