@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from precgui.lint.arguments import keyword, number
+from precgui.lint.arguments import keyword
+from precgui.lint.constants import constant
 from precgui.lint.flow import (
     SAME_MODEL,
     cast_of,
@@ -109,7 +110,7 @@ def large_mask(source: Source) -> Mistakes:
     """A finite mask value beyond FP16, in a script with autocast to FP16 or in a model that is cast to it."""
     fp16 = bool(source.scalers) or any(region_is_fp16(source, call) for _, call in source.autocasts)
     for site in source.of("masked_fill", "masked_fill_"):
-        value = number(keyword(site.node, "value", 2 if site.name.startswith("torch.") else 1))
+        value = constant(source, keyword(site.node, "value", 2 if site.name.startswith("torch.") else 1))
         if value is None or not _FP16_LARGEST < abs(value) < float("inf"):
             continue
         if fp16 or _is_of_half_model(source, site):
@@ -141,7 +142,7 @@ def low_positions(source: Source) -> Mistakes:
     """Positions counted in 16 bits: BF16 has no odd integers above 256, FP16 none above 2048."""
     for site in source.of("arange", "half", "bfloat16", "to", "type"):
         inner, low = _counted(source, site)
-        if inner is not None and _length(inner) > _EXACT_UP_TO[low]:
+        if inner is not None and _length(source, inner) > _EXACT_UP_TO[low]:
             yield (
                 site.line, "warning", L_(
                     "positions are counted in 16 bits: BF16 has no odd integers above 256, FP16 none above 2048"
@@ -168,10 +169,10 @@ def _counted(source: Source, site: CallSite) -> tuple[ast.Call | None, str]:
     return None, ""
 
 
-def _length(call: ast.Call) -> float:
-    """The largest number written into a call, infinite where one of its arguments is none."""
+def _length(source: Source, call: ast.Call) -> float:
+    """The largest number given to a call, infinite where one of its arguments is none."""
     given = [each for each in call.args if not isinstance(each, ast.Tuple | ast.List)]
-    values = [number(each) for each in given]
+    values = [constant(source, each) for each in given]
     known = [value for value in values if value is not None]
     return max(known, default=float("inf")) if len(known) == len(values) else float("inf")
 

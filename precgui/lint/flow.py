@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from precgui.lint.arguments import keyword, number
+from precgui.lint.arguments import keyword
+from precgui.lint.constants import constant
 from precgui.lint.source import CallSite, Source, is_disabled
 from precgui.lint.variables import NameBinding, Variable
 
@@ -92,9 +93,10 @@ def is_half(source: Source, node: ast.AST | None, depth: int = 0, *, autocast: b
         if isinstance(node, ast.Name):
             node = definition(source, node)
         elif isinstance(node, ast.BinOp):
-            sides = [each for each in (node.left, node.right) if number(each) is None]
+            sides = [each for each in (node.left, node.right) if constant(source, each) is None]
             if autocast and (
-                isinstance(node.op, ast.Pow) or (isinstance(node.op, ast.Div) and number(node.left) is not None)
+                isinstance(node.op, ast.Pow)
+                or (isinstance(node.op, ast.Div) and constant(source, node.left) is not None)
             ):
                 return False
             return bool(sides) and all(is_half(source, each, depth + 2, autocast=autocast) for each in sides)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from precgui.lint.arguments import keyword, number
+from precgui.lint.constants import constant
 from precgui.lint.flow import FP32_IN_AUTOCAST, cast_of, definition, dtype_of, is_half, operation, region_is_fp16
 from precgui.lint.shapes import trailing_shape
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
@@ -190,7 +191,7 @@ def vanishing_epsilon(source: Source) -> Mistakes:
     """An epsilon that FP16 rounds to zero, added to a value in FP16."""
     low_regions = {node for node, call in source.autocasts if region_is_fp16(source, call)}
     for node in source.nodes:
-        operand, eps = _with_epsilon(node)
+        operand, eps = _with_epsilon(source, node)
         if operand is None or eps is None or not 0 < eps <= _HALF_SMALLEST:
             continue
         low = is_half(source, operand, autocast=bool(source.autocasts))
@@ -217,15 +218,16 @@ def _is_of_fp32(source: Source, node: ast.expr) -> bool:
     return powers or bool(calls & {*FP32_IN_AUTOCAST, "float", "double"})
 
 
-def _with_epsilon(node: ast.AST) -> tuple[ast.expr | None, float | None]:
+def _with_epsilon(source: Source, node: ast.AST) -> tuple[ast.expr | None, float | None]:
     """The tensor and the number of `x + eps`, `x.clamp(min=eps)` and `normalize(x, eps=eps)`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return (node.left, number(node.right)) if number(node.right) is not None else (node.right, number(node.left))
+        right = constant(source, node.right)
+        return (node.left, right) if right is not None else (node.right, constant(source, node.left))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr in ("clamp", "clamp_min", "clip", "clamp_"):
-            return node.func.value, number(keyword(node, "min", 0))
+            return node.func.value, constant(source, keyword(node, "min", 0))
         if node.func.attr == "normalize" and node.args:
-            return node.args[0], number(keyword(node, "eps", 3))
+            return node.args[0], constant(source, keyword(node, "eps", 3))
     return None, None
 
 

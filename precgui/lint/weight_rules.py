@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from precgui.lint.arguments import keyword, number
+from precgui.lint.arguments import keyword
+from precgui.lint.constants import constant
 from precgui.lint.flow import (
     base,
     cast_of,
@@ -118,7 +119,7 @@ def half_weights(source: Source) -> Mistakes:
             L_("keep FP32 weights and use torch.autocast with a GradScaler"),
         )  # fmt: skip
         given = keyword(site.node, "eps", 3)
-        eps = 1e-8 if given is None else number(given)
+        eps = 1e-8 if given is None else constant(source, given)
         if eps is not None and eps < _FP16_SMALLEST and site.method in _LIKE_ADAM:
             yield (
                 site.line, "error", Sentence(
@@ -132,7 +133,7 @@ def half_weights(source: Source) -> Mistakes:
 def bf16_weights(source: Source) -> Mistakes:
     """A model converted to BF16 whose optimizer has a small rate: most updates are below half an ulp of the weights."""
     for site, model, weights, cast in _trained_low(source):
-        rate = number(_written_out(source, keyword(site.node, "lr", 1)))
+        rate = constant(source, keyword(site.node, "lr", 1))
         if weights == "bf16" and site.method in _LIKE_ADAM and rate is not None and rate <= _SMALL_RATE:
             yield (
                 getattr(cast, "lineno", site.line), "warning",
@@ -143,10 +144,6 @@ def bf16_weights(source: Source) -> Mistakes:
                 ),
                 L_("keep FP32 weights and use torch.autocast with dtype=torch.bfloat16"),
             )  # fmt: skip
-
-
-def _written_out(source: Source, node: ast.expr | None) -> ast.expr | None:
-    return definition(source, node) if isinstance(node, ast.Name) else node
 
 
 def low_average(source: Source) -> Mistakes:

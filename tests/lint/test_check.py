@@ -449,6 +449,69 @@ def test_that_an_epsilon_is_left_alone_where_autocast_may_compute_in_fp32(was: s
     assert check(ENTROPY.replace(was, becomes)) == []
 
 
+HELD_EPSILON = """
+import torch
+BEFORE
+class Norm(torch.nn.Module):
+    def __init__(self, epsilon=1e-8):
+        super().__init__()
+        self.eps = HELD
+    def forward(self, x):
+        x = x.half()
+        return x / (x.std(-1) + self.eps)
+AFTER
+"""
+
+
+def _held(held: str, before: str = "", after: str = "") -> set[str]:
+    return rules(HELD_EPSILON.replace("HELD", held).replace("BEFORE", before).replace("AFTER", after))
+
+
+@pytest.mark.parametrize(
+    ("held", "before"),
+    [
+        ("1e-8", ""), ("epsilon", ""), ("EPS", "EPS = 1e-8"), ("float(EPS)", "EPS: float = 1e-8"),
+        ("config['eps']", "config = {'eps': 1e-8, 'rate': 1e-3}"), ("config['eps']", "config = dict(eps=1e-8)"),
+        ("Settings.eps", "class Settings:\n    eps = 1e-8"),
+        ("settings.eps", "class Settings:\n    eps: float = 1e-8\nsettings = Settings()"),
+        ("config['eps']", "EPS = 1e-8\nconfig = {'eps': EPS}"),
+    ],
+)  # fmt: skip
+def test_that_an_epsilon_is_found_that_a_name_holds(held: str, before: str) -> None:
+    assert _held(held, before) == {"epsilon-below-fp16"}
+
+
+@pytest.mark.parametrize(
+    ("held", "before", "after"),
+    [
+        ("1e-4", "", ""), ("EPS", "EPS = 1e-4", ""), ("EPS", "EPS = 1e-8\nEPS = 1e-4", ""),
+        ("EPS", "from settings import EPS", ""), ("epsilon", "", "norm = Norm(1e-4)"),
+        ("epsilon", "", "norm = Norm(epsilon=1e-4)"), ("epsilon", "", "norm = Norm(**settings)"),
+        ("epsilon", "", "class Wide(Norm):\n    def __init__(self):\n        super().__init__(1e-4)"),
+        ("config['eps']", "config = {'eps': 1e-8}\nconfig['eps'] = 1e-4", ""),
+        ("config['eps']", "config = {'eps': 1e-8, **others}", ""), ("config['eps']", "config = load()", ""),
+        ("settings.eps", "class Settings:\n    eps = 1e-8\nsettings = Settings(1e-4)", ""),
+        ("settings.eps", "class Settings:\n    eps = 1e-8\nsettings = Settings()\nsettings.eps = 1e-4", ""),
+        ("epsilon or 1e-4", "", ""),
+    ],
+)  # fmt: skip
+def test_that_an_epsilon_is_left_alone_that_may_be_another_one(held: str, before: str, after: str) -> None:
+    assert _held(held, before, after) == set()
+
+
+def test_that_numbers_that_a_name_holds_are_known_to_rules_on_masks_rates_and_positions() -> None:
+    mask = (
+        "import torch\nNEG = -1e9\nwith torch.autocast('cuda', dtype=torch.float16):\n    y = s.masked_fill(m, NEG)\n"
+    )
+    assert rules(mask) == {"mask-beyond-fp16"}
+    assert rules(mask.replace("-1e9", "-1e4")) == set()
+    places = "import torch\nlength = 4096\np = torch.arange(length, dtype=torch.bfloat16)\n"
+    assert rules(places) == {"positions-in-16-bits"}
+    assert rules(places.replace("4096", "128")) == set()
+    adam = MISTAKES["fp16-weights"].replace("SGD(model.parameters(), 0.1)", "Adam(model.parameters(), 0.1, eps=EPS)")
+    assert len(check(f"EPS = 1e-8\n{adam}")) == 1 + len(check(f"EPS = 1e-4\n{adam}"))
+
+
 def test_that_a_mean_of_squares_in_a_region_of_autocast_is_in_fp32_where_a_power_computes_it() -> None:
     region = "import torch\nwith torch.autocast('cuda', dtype=torch.float16):\n"
     text = f"{region}    v = SQUARES\n    y = x * torch.rsqrt(v + 1e-8)\n"
