@@ -43,7 +43,7 @@ def batch_norm_gap(m: Measurements) -> Answer:
     if few is None or result is None or m.n < 20 or (m.loss[m.finite_loss] <= 0).any():
         return None
     module, count = few
-    samples = median(m.run.series("samples")[1]) / max(median(m.backward_passes), 1.0)
+    samples = _samples_of_a_pass(m)
     if count > _FEW_VALUES and not 0 < samples <= _FEW_SAMPLES:  # 0: the loop did not say
         return RuledOut(
             "batch-norm-gap",
@@ -99,6 +99,13 @@ def batch_norm_gap(m: Measurements) -> Answer:
             "Wu and He 2018, Group Normalization", module, (module,), certainty="estimate", blame=blame,
         )
     ]  # fmt: skip
+
+
+def _samples_of_a_pass(m: Measurements) -> float:
+    """The median number of samples of a forward pass; 0 where the loop told none. precgui's own loop counts no passes
+    of a step, but has as many as its config says."""
+    passes = median(m.backward_passes) if m.own_loop else float(m.config.train.accumulation)
+    return median(m.run.series("samples")[1]) / (passes if passes >= 1 else 1.0)
 
 
 def _gap(m: Measurements) -> NDArray[np.float64]:

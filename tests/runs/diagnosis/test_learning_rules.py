@@ -8,8 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from precgui.events import Evaluated, Event, ModelDescribed, ModuleInfo, ParameterInfo, StepDone
+from precgui.config import RunConfig
+from precgui.config.sections import TrainConfig
+from precgui.events import (
+    Evaluated,
+    Event,
+    ModelDescribed,
+    ModuleInfo,
+    ParameterInfo,
+    RunEnded,
+    RunStarted,
+    StepDone,
+)
 from precgui.runs.diagnosis import Diagnosis, examine
+from precgui.runs.live import LiveRun
 from tests.runs.diagnosis.hand_made import FALLING, run_of, steps, tensors
 
 LINEAR = "torch.nn.modules.linear.Linear"
@@ -105,6 +117,20 @@ def test_that_a_loop_that_tells_no_samples_is_not_taken_for_one_of_few(samples: 
     events += [tensors(step, "activation", {"norm": {"count": 8.0 * 800, "amax": 1.0}}) for step in (1, 9, 30)]
     events += [Evaluated(step, 0, 0.1 * step, 9.0, 0.5) for step in (20, 40, 59)]
     assert ("batch-norm-gap" in {each.rule for each in examine(run_of(events)).problems}) is told
+
+
+@pytest.mark.parametrize(("accumulation", "told"), [(4, True), (1, False)])
+def test_that_the_samples_of_a_micro_step_count_in_a_run_of_precgui(accumulation: int, told: bool) -> None:
+    """Its steps tell their samples, and no number of passes."""
+    described = model(("norm",), ("norm",), ("torch.nn.modules.batchnorm.BatchNorm2d",))
+    shaped = ParameterInfo("norm.weight", "parameter", "fp32", (8,), True, True, 0)
+    events: list[Event] = [ModelDescribed(0.0, described.modules, (shaped,)), *steps(FALLING)]
+    events += [tensors(step, "activation", {"norm": {"count": 8.0 * 800, "amax": 1.0}}) for step in (1, 9, 30)]
+    events += [Evaluated(step, 0, 0.1 * step, 9.0, 0.5) for step in (20, 40, 59)]
+    config = RunConfig(precision="fp32", train=TrainConfig(accumulation=accumulation))
+    live = LiveRun(config, run_id="1", created="", machine={}, environment={})
+    live.extend([RunStarted(0.0, 0, 0, "cpu"), *events, RunEnded(9.0, "completed", "")])
+    assert ("batch-norm-gap" in {each.rule for each in examine(live).problems}) is told
 
 
 @pytest.mark.parametrize(("kind", "rms", "losses", "severity"), [
