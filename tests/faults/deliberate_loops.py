@@ -81,6 +81,20 @@ def a_model_in_bf16_behind_master_weights_in_fp32(opened: Open) -> None:
         recorder.step(loss)
 
 
+@healthy
+def adam_in_fp16_with_an_epsilon_that_fp16_holds(opened: Open) -> None:
+    """Its second moments are zero or nearly so; the epsilon bounds the steps, which are longer than Adam's."""
+    model = _net().half()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3, eps=1e-4)
+    recorder = opened(model, optimizer)
+    for x, y in batches(60):
+        loss = F.cross_entropy(model(x.half()).float(), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
 class _Repeating(nn.Module):
     """Encodes a sentence into one vector and says it again with a causal decoder that gets only that vector."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 import precgui
 from precgui.runs.diagnosis import exact_step_rules
+from precgui.runs.diagnosis.measurements import Measurements
+from tests.runs.diagnosis.hand_made import FALLING, run_of, steps
 
 
 class _Attends(nn.Module):
@@ -235,6 +238,23 @@ def test_that_an_update_that_the_format_of_its_state_changes_is_named(tmp_path: 
     assert "FP16 at" in problems[0].title and "test_exact_steps.py" in problems[0].title
     _own_rms(tmp_path / "fp32.h5", torch.float32)
     assert not [each for each in precgui.diagnose(tmp_path / "fp32.h5") if each.rule.startswith("inexact")]
+
+
+@pytest.mark.parametrize(
+    ("along", "losses", "severity"),
+    [(3.2, FALLING, "info"), (3.2, [2.0] * 60, "error"), (0.1, FALLING, "error"), (3.2, [*FALLING, math.nan], "error")],
+)
+def test_that_a_longer_update_is_an_info_where_the_loss_falls_all_the_same(
+    along: float, losses: list[float], severity: str
+) -> None:
+    """As of second moments that are zero in FP16, beside an epsilon that is not."""
+    update = {"error": 3.9, "along": along, "norm": 0.1, "format": "fp16", "kept_elsewhere": 0.0,
+              "left_when_stored_in_fp64": 1.0, "worst": "w", "finite": True, "finite_in_fp64": True,
+              "weights": 1}  # fmt: skip
+    rows = [{"step": step, "updates": update} for step in (1, 2, 8)]
+    found = exact_step_rules.inexact_update(Measurements(run_of(steps(losses), exact_steps={"all": rows})))
+    assert isinstance(found, list)
+    assert [each.severity for each in found] == [severity]
 
 
 def test_that_a_compensated_update_is_not_wrong() -> None:

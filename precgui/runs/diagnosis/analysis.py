@@ -109,6 +109,12 @@ def no_measure(m: Measurements) -> bool:
     return m.config.task in _SIGNED_TASKS or bool((m.loss[m.finite_loss] < 0).any())
 
 
+def has_fallen(m: Measurements) -> bool:
+    """Whether the loss is one that training lowers, and has fallen by a fifth."""
+    fallen = growth(m, m.n)
+    return fallen is not None and fallen.last_loss < 0.8 * fallen.first_loss and not no_measure(m)
+
+
 def update_ratios(m: Measurements) -> tuple[Values, Values]:
     """Steps, and the L2 norm of all updates over that of all weights (of the tensors that were updated).
 

@@ -7,10 +7,9 @@ import numpy as np
 from precgui.events import Severity
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import (
-    growth,
+    has_fallen,
     lower_rate,
     narrow_range,
-    no_measure,
     percent,
     storage,
     update_ratios,
@@ -56,7 +55,7 @@ def dead_units(m: Measurements) -> Answer:
     if (~m.finite_loss).any() or (narrow_range(m) and _hidden(m)):
         return None
     names, chance = tuple(table.names[place] for place in dead), chance_proof(m)
-    learns = _has_fallen(m) and not chance  # from 2600 to the entropy of the classes it falls without anything learnt
+    learns = has_fallen(m) and not chance  # from 2600 to the entropy of the classes it falls without anything learnt
     proof = Evidence(
         L_("zeros / n > 0.999 in every recorded step of the second half"),
         {"zeros": float(fewest[dead[0]]), "recorded_steps": len(late), "modules": len(dead)},
@@ -133,12 +132,6 @@ def _killed_by_rate(m: Measurements) -> Evidence | None:
         ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
-
-
-def _has_fallen(m: Measurements) -> bool:
-    """Whether the loss is one that training lowers, and has fallen."""
-    fallen = growth(m, m.n)
-    return fallen is not None and fallen.last_loss < 0.8 * fallen.first_loss and not no_measure(m)
 
 
 def _dead_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -> Finding:

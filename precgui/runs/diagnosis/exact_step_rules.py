@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from precgui.runs.diagnosis.analysis import percent
+from precgui.events import Severity
+from precgui.runs.diagnosis.analysis import has_fallen, percent
 from precgui.runs.diagnosis.blame import computes_in_16_bits
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
@@ -300,8 +301,10 @@ def _of_updates(m: Measurements, known: Sequence[tuple[int, Mapping[str, Any]]])
             "Compute the optimizer's moments, their squares and its divisions in FP32; its epsilon must not vanish."
         )
     )
+    grave: Severity = "error" if along < _LOST or error > 2 * _WRONG else "warning"
+    harmless = not stored and m.finite_loss.all() and all(_arrives(each) for _, each in lost) and has_fallen(m)
     return Finding(
-        UPDATE, "error" if along < _LOST or error > 2 * _WRONG else "warning", title, lost[0][0], int(m.steps[-1]),
+        UPDATE, "info" if harmless else grave, title, lost[0][0], int(m.steps[-1]),
         (proof,), fix, 0.85, _SOURCE, "", (str(row.get("worst")),), certainty="estimate",
         blame=Blame(True, L_("the same update, computed in FP64 from the same gradients and state, differs")),
     )  # fmt: skip
@@ -328,6 +331,15 @@ def _is_wrong(row: Mapping[str, Any]) -> bool:
     if _number(row, "kept_elsewhere") > _KEPT:  # a compensation, which is added before the weights are stored
         return False
     return _number(row, "error") > _WRONG and _number(row, "left_when_stored_in_fp64") > 1 - _KEPT
+
+
+def _arrives(row: Mapping[str, Any]) -> bool:
+    """Whether most of the update of FP64 is made, whatever else is made beside it.
+
+    So it is where second moments of an optimizer like Adam are zero in FP16 and its epsilon, which is not, bounds the
+    division: the step goes down along the gradient, longer than it was meant. Its harm would show in the loss.
+    """
+    return _number(row, "along") > _KEPT
 
 
 def _broken_update(m: Measurements, step: int, cause: Mapping[str, Any]) -> Finding:
