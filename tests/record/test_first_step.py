@@ -141,6 +141,16 @@ def test_that_facts_tell_census_autocast_scaler_and_switches(tmp_path: Path) -> 
         assert "backends.mkldnn.matmul.fp32_precision" in certificate["switches"]
 
 
+def test_that_what_the_recorder_adds_up_beside_a_scaler_is_no_operation_of_the_loop(tmp_path: Path) -> None:
+    operations = []
+    for used in (None, scaler()):
+        torch.manual_seed(0)
+        train(tmp_path / f"{used is None}.h5", network(), scaler=used)  # which steps past it
+        with precgui.open_run(tmp_path / f"{used is None}.h5") as run:
+            operations.append(fact(run, "census")["operations"])
+    assert operations[0] == operations[1] and "addmm" in operations[0]
+
+
 def test_that_the_model_is_described(tmp_path: Path) -> None:
     train(tmp_path / "run.h5", Net(ema=BF16))
     with precgui.open_run(tmp_path / "run.h5") as run:
