@@ -23,7 +23,6 @@ class Where(QWidget):
         """`title` stands before the choice, `purpose` is read to who cannot see it."""
         super().__init__(parent)
         self._places: dict[str, NamedPlace] = {}
-        self._is_wanted = True
         self.choice = QComboBox()
         self.choice.setAccessibleName(translated(purpose))
         self.choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
@@ -34,7 +33,7 @@ class Where(QWidget):
 
     @property
     def name(self) -> str:
-        return self.choice.currentText() if self._is_wanted and self.choice.currentIndex() > 0 else ""
+        return self.choice.currentText() if self.choice.currentIndex() > 0 else ""
 
     @property
     def place(self) -> NamedPlace | None:
@@ -54,16 +53,11 @@ class Where(QWidget):
             self.choice.setCurrentText(chosen if chosen in known else HERE)
             self.choice.blockSignals(False)
             self._choose()
-        self.setVisible(self._is_wanted and bool(known))
+        self.setVisible(bool(known))
 
     def choose(self, name: str) -> None:
         """Choose the place of this name, or this machine."""
         self.choice.setCurrentText(name or HERE)
-
-    def set_wanted(self, wanted: bool) -> None:
-        """Show it, or hide it and train on this machine."""
-        self._is_wanted = wanted
-        self.setVisible(wanted and bool(self._places))
 
     def _choose(self) -> None:
         place = self.place

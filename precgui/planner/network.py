@@ -1,43 +1,10 @@
-"""Networks as numbers: parameters and activation bytes, of transformers by formula, of counted networks by sample."""
+"""Networks as numbers: parameters and activation bytes of transformers, by formula."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from precgui.planner.storage import PrecisionBytes
-
-
-class Network(Protocol):
-    """The facts about a network that a plan needs."""
-
-    @property
-    def parameters(self) -> int: ...
-    @property
-    def block_matrices(self) -> int:
-        """Parameters in the matrices of its blocks, which adapters and base formats apply to."""
-        ...
-
-    @property
-    def largest_block(self) -> int:
-        """Parameters of its largest block, which ZeRO-3 gathers at once."""
-        ...
-
-    def adapter_parameters(self, rank: int) -> int:
-        """Parameters of low-rank adapters of that rank beside each matrix of each block."""
-        ...
-
-    def activation_bytes(self, batch: int, storage: PrecisionBytes, *, checkpointing: bool) -> int:
-        """Kept by the forward pass for the backward pass of one micro-batch."""
-        ...
-
-    def temporary_bytes(self, batch: int, storage: PrecisionBytes) -> int:
-        """Beside the activations when the backward pass begins."""
-        ...
-
-    def recomputed_bytes(self, batch: int, storage: PrecisionBytes) -> int:
-        """Activations that the backward pass computes again at once, where checkpoints are used."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +41,12 @@ class Transformer:
 
     @property
     def largest_block(self) -> int:
+        """Parameters of its largest block, which ZeRO-3 gathers at once."""
         return sum(self._block)
 
     @property
     def block_matrices(self) -> int:
+        """Parameters in the matrices of its blocks, which adapters and base formats apply to."""
         return self.layers * self._block[0]
 
     @property
@@ -118,42 +87,8 @@ class Transformer:
         return batch * self.sequence * max(4 * self.vocabulary, inside)
 
     def recomputed_bytes(self, batch: int, storage: PrecisionBytes) -> int:
+        """Activations that the backward pass computes again at once, where checkpoints are used."""
         return self.layer_bytes(batch, storage)
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A network whose step was gone through on shapes: bytes that do not depend on the batch, and bytes a sample."""
-
-    parameters: int
-    activation_fixed: int
-    activation_sample: int
-    checkpointed_fixed: int
-    checkpointed_sample: int
-    temporary_fixed: int = 0
-    temporary_sample: int = 0
-
-    @property
-    def block_matrices(self) -> int:
-        return self.parameters
-
-    @property
-    def largest_block(self) -> int:
-        return self.parameters
-
-    def adapter_parameters(self, rank: int) -> int:
-        return 0
-
-    def activation_bytes(self, batch: int, storage: PrecisionBytes, *, checkpointing: bool) -> int:
-        if checkpointing:
-            return self.checkpointed_fixed + batch * self.checkpointed_sample
-        return self.activation_fixed + batch * self.activation_sample
-
-    def recomputed_bytes(self, batch: int, storage: PrecisionBytes) -> int:
-        return 0  # counted with the activations at the peak
-
-    def temporary_bytes(self, batch: int, storage: PrecisionBytes) -> int:
-        return self.temporary_fixed + batch * self.temporary_sample
 
 
 # Published shapes; parameters by formula agree with the published counts (tests/planner).

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from precgui.planner.ledger import PARTS
-from precgui.planner.network import Network, Transformer
+from precgui.planner.network import Transformer
 from precgui.planner.storage import BASE_BITS, OPTIMIZERS, PrecisionBytes, storage_of
 from precgui.sentences import L_, Sentence
 
@@ -27,7 +27,7 @@ class PlanRequest:
     """The subject of a plan. `batch` is that of one micro-step on one rank; `lora_rank` 0: all weights are trained;
     `offload` none, optimizer or parameters (to the host's memory); `zero_stage` 0 to 3 over `ranks` devices."""
 
-    network: Network = field(default_factory=Transformer)
+    network: Transformer = field(default_factory=Transformer)
     batch: int = 1
     precision: str = "bf16-amp"
     master_weights: bool = False
