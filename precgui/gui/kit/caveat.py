@@ -7,15 +7,16 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton, QWidget
 
 from precgui.gui.kit.icons import pixmap
-from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.plain_text import ElidedLabel, PlainLabel, plain_tip
 from precgui.gui.theme import themes
 from precgui.words import _
 
-_NO_LIMIT = 16777215  # Qt's QWIDGETSIZE_MAX
-
 
 class CaveatLabel(QFrame):
-    """A text with a warning mark; hidden while it is empty. `folded`: its first line only, until it is unfolded."""
+    """A text with a warning mark; hidden while it is empty.
+
+    `folded`: a longer one is `first`, a single line that ends in dots, until it is unfolded.
+    """
 
     def __init__(self, parent: QWidget | None = None, *, folded: bool = False) -> None:
         super().__init__(parent)
@@ -32,6 +33,9 @@ class CaveatLabel(QFrame):
         line.setContentsMargins(12, 8, 12, 8)
         line.setSpacing(8)
         line.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
+        self.first = ElidedLabel(self)
+        self.first.hide()
+        line.addWidget(self.first, 1, Qt.AlignmentFlag.AlignTop)
         line.addWidget(self.text, 1)
         self.more = QToolButton(self)
         self.more.setProperty("kind", "link")
@@ -54,12 +58,14 @@ class CaveatLabel(QFrame):
         self._fold()
 
     def _fold(self) -> None:
-        """Cut the text to its first line while it is folded and longer."""
+        """Show the first line in the place of a longer text while it is folded."""
         if not self._folded:
             return
-        one = self.text.fontMetrics().lineSpacing()
-        is_long = self.text.heightForWidth(max(self.text.width(), 1)) > one + 4
-        self.text.setMaximumHeight(one if is_long and not self.more.isChecked() else _NO_LIMIT)
+        shown = self.text if self.first.isHidden() else self.first
+        is_long = self.text.heightForWidth(max(shown.width(), 1)) > self.text.fontMetrics().lineSpacing() + 4
+        self.first.setText(self.text.text())
+        self.first.setVisible(is_long and not self.more.isChecked())
+        self.text.setVisible(self.first.isHidden())
         self.more.setVisible(is_long)
         self.more.setText(_("Less") if self.more.isChecked() else _("More"))
         self.setToolTip("" if self.more.isChecked() else plain_tip(self.text.text()))

@@ -132,6 +132,12 @@ def diagnose_of(window: GuidedWindow) -> DiagnosePanel:
     return cast("DiagnosePanel", window.host.load("diagnose"))
 
 
+def own_loop(window: GuidedWindow) -> Sequence[QWidget]:
+    """The lines that record a loop, and what is done next."""
+    loop = diagnose_of(window).loop
+    return loop.code, loop.after
+
+
 def library_of(window: GuidedWindow) -> LibraryPanel:
     return cast("LibraryPanel", window.host.load("library"))
 

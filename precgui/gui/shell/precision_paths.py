@@ -21,6 +21,7 @@ from precgui.gui.shell.guided_path import (
     has_ended,
     is_at,
     live_of,
+    own_loop,
     says,
     session_of,
     setup_of,
@@ -155,7 +156,7 @@ _OWN = FirstPath(
             says(L_("Copy the two lines into your script. It computes the same to the last bit, and is recorded.")),
             lambda window: diagnose_of(window).loop.code.copy,
             _is_copied,
-            about=lambda window: (diagnose_of(window).loop.code,),
+            about=own_loop,
         ),
         PathStep(
             "live",

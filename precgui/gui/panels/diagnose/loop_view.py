@@ -23,4 +23,5 @@ class LoopView(QWidget):
         super().__init__(parent)
         self.code = CodeBlock()
         self.code.show_lines(translated(_SENTENCE), RECORDER_LINES)
-        column(self.code, label(translated(_AFTER), "muted"), 1, spacing=12, margins=(24, 12, 24, 8), on=self)
+        self.after = label(translated(_AFTER), "muted")
+        column(self.code, self.after, 1, spacing=12, margins=(24, 12, 24, 8), on=self)
