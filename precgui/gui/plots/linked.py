@@ -152,10 +152,12 @@ class LinkedPlots(QScrollArea):
         self._columns = columns
         for frame in self.frames:
             self._grid.removeWidget(frame)
-        for index, frame in enumerate(frame for frame in self.frames if not frame.isHidden()):
-            self._grid.addWidget(frame, index // columns, index % columns)
+        shown = [frame for frame in self.frames if not frame.isHidden()]
+        used = max(1, min(columns, len(shown)))  # a plot that is alone has all of the width
+        for index, frame in enumerate(shown):
+            self._grid.addWidget(frame, index // used, index % used)
         for column in range(2):
-            self._grid.setColumnStretch(column, 1 if column < columns else 0)
+            self._grid.setColumnStretch(column, 1 if column < used else 0)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

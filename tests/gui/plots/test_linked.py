@@ -97,6 +97,15 @@ def test_that_a_theme_change_recolours_the_plots_at_once(show: Show) -> None:
         assert theme.runs[0] in chart.readout.text()
 
 
+def test_that_a_plot_that_is_alone_has_all_of_the_width(show: Show, qtbot: QtBot) -> None:
+    plots = show(opened(training_run("run", 100)))
+    plots.resize(1600, 800)
+    loss = plots.frames[LOSS]
+    for shown, is_wide in ((plots.frames, False), ([loss], True), (plots.frames, False)):
+        plots.show_frames(shown)
+        qtbot.waitUntil(lambda is_wide=is_wide: (loss.width() > 1400) == is_wide)
+
+
 def test_that_the_cursor_shows_the_exact_recorded_values_in_every_plot(show: Show) -> None:
     run = training_run("run", 1_000_000, power={"GPU 0": (np.arange(0.0, 10_000.0, 10.0), np.full(1000, 212.25))})
     plots = show(opened(run))
