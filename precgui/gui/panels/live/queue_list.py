@@ -22,6 +22,7 @@ class QueueList(QWidget):
         self.heading = PlainLabel(self)
         self.heading.setProperty("kind", "heading")
         self.list = QTreeWidget(self)
+        self.list.setProperty("kind", "menu")
         self.list.setHeaderHidden(True)
         self.list.setRootIsDecorated(False)
         self.list.setAccessibleName(_("Runs that wait"))
