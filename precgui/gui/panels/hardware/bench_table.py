@@ -25,7 +25,7 @@ COLUMNS = (
     L_("Remarks"),
 )
 TITLES = {
-    "product": L_("Matrix product"), "certificate": L_("Certificate"), "copy": L_("Copy"),
+    "product": L_("Matrix product"), "certificate": L_("Format that ran"), "copy": L_("Copy"),
     "conversion": L_("Conversion"),
     "convolution": L_("Convolution"), "attention": L_("Attention"), "energy": L_("Energy of a product"),
 }  # fmt: skip
