@@ -200,7 +200,10 @@ def on_device(value: Tensor, device: torch.device) -> Tensor:
 
 @functools.cache
 def install() -> None:
-    """Compute all operations on CUDA tensors of this process from now on; attention and LSTM by plain products."""
+    """Compute all operations on CUDA tensors of this process from now on.
+
+    LSTM, and attention of which no kernel is asked for, are plain products.
+    """
     names = torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -535,6 +538,24 @@ def _scaled_product(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *arg
     return aten._scaled_mm(a, b, scale_a, scale_b, *args, **kwargs)
 
 
+def _flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *_: Any, scale: Any = None
+) -> Any:
+    """Output, logarithms of sums, and what the kernel returns beside them. Raises RuntimeError as it does for FP64."""
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
+    made = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout_p, is_causal, scale=scale)
+    state = torch.zeros(2, dtype=torch.uint64), torch.zeros((), dtype=torch.uint64)
+    return *made, None, None, q.shape[2], k.shape[2], *state, q.new_empty(0)
+
+
+def _flash_attention_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, *rest: Any, scale: Any = None
+) -> Any:
+    words = {"dropout_p": rest[4], "is_causal": rest[5], "scale": scale}
+    return aten._scaled_dot_product_flash_attention_for_cpu_backward(grad, q, k, v, out, sums, **words)
+
+
 def _flat_weights(weights: Any, *_: Any) -> Tensor:
     return torch.cat([weight.reshape(-1) for weight in weights])
 
@@ -548,4 +569,6 @@ SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "_thnn_fused_lstm_cell": _lstm_cell,
     "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,
     "_scaled_mm": _scaled_product,
+    "_scaled_dot_product_flash_attention": _flash_attention,
+    "_scaled_dot_product_flash_attention_backward": _flash_attention_backward,
 }

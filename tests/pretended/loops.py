@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import SGD, AdamW, Optimizer
 
 import precgui
@@ -106,6 +107,39 @@ def recurrent(device: str, steps: int) -> tuple[Parts, Callable[[], Loop]]:
             tokens = torch.randint(11, (6, BATCH), generator=torch.Generator().manual_seed(step)).to(device)
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+            loss.backward()
+            optimizer.step()
+            yield loss.detach()
+
+    return Parts(model, [optimizer]), loop
+
+
+class _Attends(nn.Module):
+    """Attention by a kernel that has no FP64 form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.qkv, self.head = nn.Embedding(11, 16), nn.Linear(16, 48), nn.Linear(16, 11)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (2, 8)).transpose(1, 2) for each in self.qkv(self.embedding(tokens)).chunk(3, -1))
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            out = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.head(out.transpose(1, 2).flatten(2))
+
+
+def attending(device: str, steps: int) -> tuple[Parts, Callable[[], Loop]]:
+    model = _Attends().to(device)
+    optimizer = AdamW(model.parameters(), lr=1e-2)
+
+    def loop() -> Loop:
+        for step in range(steps):
+            tokens = torch.randint(11, (BATCH, 6), generator=torch.Generator().manual_seed(step))
+            tokens = tokens.pin_memory().to(device, non_blocking=True)
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.bfloat16):
+                out = model(tokens)
+            loss = nn.functional.cross_entropy(out.float().flatten(0, 1), tokens.flatten())
             loss.backward()
             optimizer.step()
             yield loss.detach()
@@ -228,7 +262,7 @@ def graph(device: str, steps: int) -> tuple[Parts, Callable[[], Loop]]:
 
 LOOPS = {
     "plain": plain, "scaled": scaled, "fused": fused, "recurrent": recurrent, "accumulated": accumulated,
-    "adversarial": adversarial, "spread": spread, "graph": graph,
+    "adversarial": adversarial, "spread": spread, "graph": graph, "attending": attending,
 }  # fmt: skip
 
 

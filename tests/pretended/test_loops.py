@@ -22,6 +22,7 @@ OWN_WAITS = {
     "adversarial": 0,
     "spread": 0,
     "graph": 0,
+    "attending": 0,
 }
 STEPS = 10 if os.environ.get("PRETENDED_LONG") else 6
 # All operations of these steps are watched, and they are made again in FP64, for which the step before looks through
@@ -83,3 +84,11 @@ def test_that_the_cost_of_a_recording_is_timed_on_the_gpu_of_the_model(rows: dic
     before, after = rows["graph"]["records"], rows["second"]["records"]  # one after the other
     assert after[0] == before[0]
     assert after[1] > before[1]
+
+
+def test_that_steps_with_fused_attention_are_made_again_in_fp64(rows: dict[str, dict[str, Any]]) -> None:
+    made = open_run(rows["attending"]["file"]).environment["exact_steps"]["all"]
+    assert [row["step"] for row in made] == [1, 2]
+    for row in made:
+        assert "unavailable" not in row, row
+        assert 0 < row["gradient_error"] < 0.05 and row["loss"] == pytest.approx(row["loss_fp64"], rel=0.02)

@@ -116,3 +116,15 @@ def test_that_a_fault_of_a_replay_leaves_the_record_alive(tmp_path: Path, monkey
     assert all("no such dimension" in row["unavailable"] for row in _rows(tmp_path / "run.h5"))
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert run.steps == 10
+
+
+def test_that_an_operation_that_cannot_be_followed_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no such storage")
+
+    monkeypatch.setattr(ValueNumbering, "id_of", fails)
+    _train(tmp_path / "run.h5")
+    reasons = {row["unavailable"] for row in _rows(tmp_path / "run.h5")}
+    assert reasons and all("cannot be followed: no such storage" in reason for reason in reasons)

@@ -38,6 +38,7 @@ class ErrorShares:
     by_operation: dict[int, float] = field(default_factory=dict)
     flush: dict[int, float] = field(default_factory=dict)
     saturated: dict[int, float] = field(default_factory=dict)
+    spread: dict[int, float] = field(default_factory=dict)  # of a share, if the errors of all elements were independent
 
     @property
     def explained(self) -> float:
@@ -50,13 +51,17 @@ class ShareCollector:
     def __init__(self, tape: Tape, wide: torch.dtype) -> None:
         self._tape, self._wide = tape, wide
         self._collected: ErrorShares | None = None
+        self._spreads = False
 
-    def shares(self, errors: Mapping[int, Tensor], size: float | None = None, *, again: bool = False) -> ErrorShares:
+    def shares(
+        self, errors: Mapping[int, Tensor], size: float | None = None, *, again: bool = False, spreads: bool = False
+    ) -> ErrorShares:
         """The shares in the error of values, taken together; `errors` are the low values minus the exact ones.
 
         `size` is the L2 norm of all of them, where it is known. The graph is freed on the way, unless shares are asked
-        for `again`.
+        for `again`. `spreads`: compute `ErrorShares.spread`, too.
         """
+        self._spreads = spreads
         size = norm(list(errors.values())) if size is None else size
         if size == 0.0:
             return ErrorShares(0.0)
@@ -120,12 +125,15 @@ class ShareCollector:
         if shares is None or error is None:
             return
         adjoint = real_view(adjoint)
-        if operation.nonfinite:  # an adjoint of NaN or Inf says nothing where the operation made no error
-            adjoint = adjoint.where(error != 0, torch.zeros((), dtype=adjoint.dtype, device=adjoint.device))
         total = _inner(error, adjoint)
+        if not math.isfinite(total):  # an adjoint of NaN or Inf says nothing where the operation made no error
+            adjoint = adjoint.where(error != 0, torch.zeros((), dtype=adjoint.dtype, device=adjoint.device))
+            total = _inner(error, adjoint)
         if total == 0.0:
             return
         index = operation.index
+        if self._spreads:
+            shares.spread[index] = float(torch.linalg.vector_norm(error.to(adjoint.dtype) * adjoint)) / shares.error
         shares.by_operation[index] = shares.by_operation.get(index, 0.0) + total / shares.error
         id = operation.outputs[place]
         if exact is None or id is None:

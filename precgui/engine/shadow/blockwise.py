@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.device import free_bytes
+from precgui.engine.shadow.attention import score_bytes
 from precgui.engine.shadow.attribution import AdjointReplay, ShareCollector
 from precgui.engine.shadow.blocks import ProducerBlock, TapeBlock, blocks_of, producers_of
 from precgui.engine.shadow.replay import F64, Table, Visit, leaf_of, plainly, replay_exact, wide_outputs
@@ -59,9 +60,10 @@ def graph_memory(tape: Tape) -> GraphMemory:
 
 
 def created_bytes(tape: Tape) -> int:
-    """The size of the FP64 values that all operations make."""
+    """The size of the FP64 values that all operations make, and of the scores inside of fused attention."""
     created = {id for o in tape.operations if not o.is_view for id in o.outputs if id is not None and id in tape.values}
-    return sum(8 * tape.values[id].numel() for id in created if tape.values[id].is_floating_point())
+    values = sum(8 * tape.values[id].numel() for id in created if tape.values[id].is_floating_point())
+    return values + score_bytes(tape)
 
 
 def _free_bytes(tape: Tape) -> int:

@@ -32,7 +32,13 @@ def _on(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
 
 
 def _gate(arguments: Sequence[Any], on: Tensor) -> list[Any]:
-    return [arguments[0] * on]
+    return [torch.where(on, arguments[0], 0.0)]  # not a product: a gradient of Inf is 0 behind a unit that is off
+
+
+def _in_bounds(decided: Tensor, value: Tensor) -> Tensor:
+    """A value that keeps the bound which a kink guarantees, such as that of a logarithm, with the derivative of the
+    decision."""
+    return decided + (value - decided).detach()
 
 
 def _between(low: Any, high: Any, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,11 +60,15 @@ def _apply_clamp(arguments: Sequence[Any], decision: Any) -> list[Any]:
     for limit, mask in zip(_limits(arguments), decision, strict=True):
         if limit is not None:
             result = torch.where(mask, torch.as_tensor(limit, dtype=result.dtype, device=result.device), result)
-    return [result]
+    return [_in_bounds(result, arguments[0].clamp(*_limits(arguments)))]
 
 
 def _decide_hardtanh_backward(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
     return (arguments[1] > arguments[2]) & (arguments[1] < arguments[3])
+
+
+def _apply_abs(arguments: Sequence[Any], sign: Tensor) -> list[Any]:
+    return [_in_bounds(arguments[0] * sign, arguments[0].abs())]
 
 
 def _leaky(slope: float, value: Tensor, on: Tensor) -> list[Any]:
@@ -166,7 +176,7 @@ DECISIONS: dict[Any, tuple[_Decide, _Apply]] = {
     aten.relu.default: (_on, _gate),
     aten.relu_.default: (_on, _gate),
     aten.threshold_backward.default: (lambda a, o: _is_above(a[1], float(a[2])), _gate),
-    aten.abs.default: (lambda a, o: torch.sign(a[0]), lambda a, d: [a[0] * d]),
+    aten.abs.default: (lambda a, o: torch.sign(a[0]), _apply_abs),
     aten.clamp.default: (_decide_clamp, _apply_clamp),
     aten.clamp_.default: (_decide_clamp, _apply_clamp),
     aten.clamp_min.default: (_decide_clamp, _apply_clamp),
@@ -174,7 +184,10 @@ DECISIONS: dict[Any, tuple[_Decide, _Apply]] = {
     aten.hardtanh.default: (_decide_clamp, _apply_clamp),
     aten.hardtanh_.default: (_decide_clamp, _apply_clamp),
     aten.hardtanh_backward.default: (_decide_hardtanh_backward, _gate),
-    aten.hardsigmoid_backward.default: (lambda a, o: (a[1] > -3) & (a[1] < 3), lambda a, d: [a[0] * d / 6]),
+    aten.hardsigmoid_backward.default: (
+        lambda a, o: (a[1] > -3) & (a[1] < 3),
+        lambda a, d: [torch.where(d, a[0] / 6, 0.0)],
+    ),
     aten.leaky_relu.default: (_on, lambda a, d: _leaky(_slope(a), a[0], d)),
     aten.leaky_relu_.default: (_on, lambda a, d: _leaky(_slope(a), a[0], d)),
     aten.leaky_relu_backward.default: (lambda a, o: a[1] > 0, lambda a, d: _leaky(float(a[2]), a[0], d)),

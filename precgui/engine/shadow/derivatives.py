@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from precgui.engine.shadow.attention import WITHOUT_DERIVATIVE
+
 aten = torch.ops.aten
 _Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
@@ -200,4 +202,5 @@ DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     aten.native_batch_norm.default: _batch_norm,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
+    **WITHOUT_DERIVATIVE,
 }

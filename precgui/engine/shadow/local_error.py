@@ -25,6 +25,7 @@ _MOVES = frozenset(
      aten.ones_like.default, aten.repeat.default}
 )  # fmt: skip
 _SAMPLED = 1 << 16
+_SMALL = 2.0**-120  # an error below it is nothing, or a few digits, in FP32
 _CACHED = 1 << 17  # numbers; a few times so many in FP64 stay in the cache of a processor
 
 
@@ -120,10 +121,11 @@ def _compare(low: Tensor, exact: Tensor, *, finite: bool) -> tuple[Tensor | None
         keep = error.isfinite() & exact.isfinite()
         zero = torch.zeros((), dtype=exact.dtype, device=exact.device)
         error, exact, rounding = error.where(keep, zero), exact.where(keep, zero), rounding.where(keep, zero)
-    lost = _square(error)
-    if lost == 0.0:
+    largest = float(error.abs().amax()) if error.numel() else 0.0
+    if largest == 0.0:
         return None, (0.0, _square(exact), _square(rounding))
-    return error.float(), (lost, _square(exact), _square(rounding))
+    kept = error.float() if largest > _SMALL else error
+    return kept, (_square(error), _square(exact), _square(rounding))
 
 
 def _compare_sampled(low: Tensor, exact: Tensor) -> tuple[Tensor | None, tuple[float, float, float]]:

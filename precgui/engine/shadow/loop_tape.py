@@ -91,7 +91,7 @@ class LoopTape:
             self.spent_s += time.perf_counter() - started
             return begun
         except Exception as error:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the step goes on
-            self.give_up(first_line(error, 160))
+            self._give_up_at(func, error)
             return None
 
     def after(self, begun: BegunOp | None, result: Any) -> None:
@@ -103,7 +103,15 @@ class LoopTape:
             self._add(begun, result)
             self.spent_s += time.perf_counter() - started
         except Exception as error:  # noqa: BLE001 - as above
-            self.give_up(first_line(error, 160))
+            self._give_up_at(begun.function, error)
+
+    def _give_up_at(self, func: Any, error: Exception) -> None:
+        """Let go of all that was recorded since an operation cannot be followed."""
+        told = first_line(error, 160)
+        if isinstance(error, EngineError):
+            self.give_up(told)
+        else:
+            self.give_up(Sentence("{operation} cannot be followed: {error}", operation=str(func), error=told))
 
     def _add(self, begun: BegunOp, result: Any) -> None:
         operation, outputs = self._writer.end(begun, result)

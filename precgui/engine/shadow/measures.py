@@ -22,6 +22,7 @@ from precgui.engine.shadow.unavoidable_error import ConsumerMap, is_avoidable, u
 LOSS_ROUNDINGS = 3 * 2**-9  # three roundings to BF16: what a loss may be off without a word
 SMOOTH = (0.7, 1.3)  # explained, where first order can be trusted
 _CLOSED = 0.05
+_NEARER = 0.5  # of the error beside FP64 with the decisions of the step: FP64 with its own is nearer by far
 
 
 class StepMeasures:
@@ -51,6 +52,8 @@ class StepMeasures:
             gap = norm(list(errors.values()))
             self.gradient_error = gap / size if size else (math.inf if gap else 0.0)
             self._share_out(requested, errors, gap)
+            if not SMOOTH[0] <= self.explained <= SMOOTH[1]:
+                self._take_own_decisions()
             self.unavoidable = unavoidable(step.tape, self.shares, self.gradient_error, self.flow)
         else:
             self.gradient_error = math.nan
@@ -59,6 +62,18 @@ class StepMeasures:
         self.exact_is_finite = math.isfinite(self.loss_fp64) and (
             math.isfinite(size) or all(bool(g.isfinite().all()) for g in self.exact_gradients)
         )
+
+    def _take_own_decisions(self) -> None:
+        """Measure the error from FP64 with its own decisions where those of the low run lead it away from the step.
+
+        They may be none that FP64 can bear: a difference that was rounded up from 0, and whose root is taken.
+        """
+        free = self._free_gradients if self._has_decisions else None
+        if free is None or not all(bool(gradient.isfinite().all()) for gradient in free):
+            return
+        error = distance(self.step.low_gradients, free)
+        if not error > _NEARER * self.gradient_error:  # as well where this is NaN
+            self.exact_gradients, self.gradient_error = free, error
 
     def _share_out(self, requested: Sequence[int], errors: Mapping[int, Tensor], gap: float) -> None:
         """Compute the shares in FP32, and again in FP64 where they do not add up.
@@ -74,7 +89,13 @@ class StepMeasures:
             if abs(self.shares.explained - 1) < _CLOSED or wide is F64:
                 break
         if loss_is_off:
-            self.loss_shares = balance.shares({self.step.loss: torch.full((), loss_error, dtype=F64)})
+            self.loss_shares = balance.shares({self.step.loss: torch.full((), loss_error, dtype=F64)}, spreads=True)
+
+    @property
+    def loss_error(self) -> float:
+        """The relative error of the loss."""
+        gap = abs(self.loss - self.loss_fp64)
+        return gap / abs(self.loss_fp64) if self.loss_fp64 else (math.inf if gap else 0.0)
 
     @property
     def explained(self) -> float:
@@ -86,10 +107,11 @@ class StepMeasures:
         """The relative error of the gradient that the products and casts of this precision cost alone."""
         if not self.is_finite:
             return math.nan
-        if self.gradient_error and not SMOOTH[0] <= self.explained <= SMOOTH[1]:  # the shares do not tell
-            return self.gradient_error * min(1.0, self._left_by_products)
         part = math.fsum(self.unavoidable.values()) / (self.explained or 1.0)
-        return self.gradient_error * math.sqrt(min(1.0, max(0.0, part)))
+        is_smooth = SMOOTH[0] <= self.explained <= SMOOTH[1]
+        if self.gradient_error and (not is_smooth or part < 0):  # the shares do not tell: those of products may be
+            return self.gradient_error * min(1.0, self._left_by_products)  # opposed to the rest of the error
+        return self.gradient_error * math.sqrt(min(1.0, part))
 
     @cached_property
     def _left_by_products(self) -> float:
@@ -102,10 +124,14 @@ class StepMeasures:
 
         None where they change the shape of a value (`h[h > 0]`): then the step cannot be made with them.
         """
-        if not any(o.decision is not None and not o.is_random for o in self.step.tape.operations):
+        if not self._has_decisions:
             return 0.0
         free = self._free_gradients
         return None if free is None else distance(free, self.exact_gradients)
+
+    @property
+    def _has_decisions(self) -> bool:
+        return any(o.decision is not None and not o.is_random for o in self.step.tape.operations)
 
     @cached_property
     def _free_gradients(self) -> list[Tensor] | None:

@@ -120,8 +120,10 @@ def _spread(tensor: Tensor) -> Tensor:
 class _Memory:
     """One storage: the values that lie in it and what was written into it since it was last put together."""
 
-    def __init__(self, storage: torch.UntypedStorage) -> None:
-        self._storage, self._place = storage, (storage.data_ptr(), storage.nbytes())
+    def __init__(self, tensor: Tensor) -> None:
+        self._storage = tensor.untyped_storage()
+        self._is_virtual = tensor._is_zerotensor()  # zeros without memory, which forward-mode derivatives make
+        self._place = self._now()
         self.ids: dict[MemoryLayout, int] = {}
         self.valid: dict[int, MemoryLayout] = {}  # all values whose numbers are still there, several of one layout
         self.stale: set[MemoryLayout] = set()
@@ -132,7 +134,10 @@ class _Memory:
 
     def is_where_it_was(self) -> bool:
         """Whether the storage was not resized since: after `resize_(0)` its tensors have no memory to read."""
-        return self._place == (self._storage.data_ptr(), self._storage.nbytes())
+        return self._place == self._now()
+
+    def _now(self) -> tuple[int, int]:
+        return (0 if self._is_virtual else self._storage.data_ptr()), self._storage.nbytes()
 
 
 class ValueNumbering:
@@ -336,7 +341,7 @@ class ValueNumbering:
         storage = tensor.untyped_storage()
         known = self._memories.get(storage._cdata)
         if known is None:
-            known = self._memories[storage._cdata] = _Memory(storage)
+            known = self._memories[storage._cdata] = _Memory(tensor)
         if self._lends and not known.is_where_it_was():
             raise EngineError(_RESIZED)
         return known

@@ -9,18 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.shadow.attention import FUSED
 from precgui.engine.shadow.decisions import INTEGERS, decide
 from precgui.engine.shadow.local_error import local_errors
 from precgui.engine.shadow.nested import leaves_of
-from precgui.engine.shadow.semantics import aten, is_float, real_view
+from precgui.engine.shadow.semantics import UNWRITTEN, aten, is_float, real_view
 from precgui.engine.shadow.tape import Tape, TapeOp
 from precgui.sentences import L_, Sentence
 
-# The memory of these is not written yet, so its numbers mean nothing.
-_UNWRITTEN = frozenset(
-    {aten.empty.memory_format, aten.empty_like.default, aten.empty_strided.default, aten.new_empty.default,
-     aten.new_empty_strided.default}
-)  # fmt: skip
 # The result has the elements of the first argument, perhaps several times, and no others.
 _SAME_ELEMENTS = frozenset(
     {aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int, aten.permute.default,
@@ -73,7 +69,7 @@ class OperationMeasures:
                     line=operation.origin.line.label,
                 )
             )
-        if operation.function in _UNWRITTEN or not any(is_float(o) for o in outputs):
+        if operation.function in UNWRITTEN or not any(is_float(o) for o in outputs):
             return
         for id, output in zip(operation.outputs, outputs, strict=True):
             if id is not None:
@@ -92,7 +88,10 @@ class OperationMeasures:
     def _flag(self, operation: TapeOp, args: Any, kwargs: Any) -> None:
         """Whether NaN or Inf was made here: Inf out of finite numbers, NaN out of anything that was no NaN."""
         kinds = self.tape.kinds
-        after = set("".join(kinds.get(id, "") for id in operation.outputs if id is not None))
+        results = (
+            operation.outputs[:1] if operation.function in FUSED else operation.outputs
+        )  # behind it Inf is padding
+        after = set("".join(kinds.get(id, "") for id in results if id is not None))
         if not after:
             return
         before = set("".join(kinds.get(id, "") for id in operation.inputs))

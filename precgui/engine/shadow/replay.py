@@ -16,6 +16,7 @@ from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.semantics import (
     ANY_LAYOUT,
     NARROW,
+    UNWRITTEN,
     aten,
     is_float,
     native_dropout,
@@ -106,7 +107,8 @@ def wide_outputs(
         names = operation.argument_names
         args = tuple(a.detach() if names[i] in operation.constants else a for i, a in enumerate(args))
     with named_faults(operation):
-        outputs = _fixed(tape, operation, args, wide) if not free or operation.is_random else None
+        is_fixed = not free or operation.is_random or operation.function in UNWRITTEN
+        outputs = _fixed(tape, operation, args, wide) if is_fixed else None
         if outputs is None and graph:
             outputs = _known(tape, operation, args, wide)
         if outputs is None:
@@ -156,6 +158,9 @@ def _fixed(tape: Tape, operation: TapeOp, args: tuple[Any, ...], wide: torch.dty
         if operation.function is aten.native_dropout.default:
             return native_dropout(args, operation.decision[1])
         return [widened(o, wide) for o in operation.decision]
+    if operation.function in UNWRITTEN:  # torch may have filled it without an operation, as the lengths of sequences
+        filled = _low_value(tape, operation.outputs[0])
+        return None if filled is None else [widened(filled, wide)]
     if operation.decision is None or isinstance(operation.decision, list):
         return None
     return apply_decision(operation.function, args, operation.decision)

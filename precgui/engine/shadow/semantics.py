@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.quantize.as_operation import ROUNDED
+from precgui.engine.shadow.attention import WITHOUT_FP64
 from precgui.engine.shadow.derivatives import DIFFERENTIABLE
 from precgui.engine.shadow.nested import leaves_of, mapped
 
@@ -25,6 +26,11 @@ _NARROW_COMPLEX = frozenset({torch.complex32, torch.complex64})
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 # A replay's values may lie in memory otherwise than those of the step, so that no view of them has the shape.
 ANY_LAYOUT: dict[Any, Any] = {aten.view.default: aten.reshape.default}
+# The memory of these is not written yet, so its numbers mean nothing.
+UNWRITTEN = frozenset(
+    {aten.empty.memory_format, aten.empty_like.default, aten.empty_strided.default, aten.new_empty.default,
+     aten.new_empty_strided.default}
+)  # fmt: skip
 # Softmax of half inputs with a float result, a CUDA form: FP64 has no wider type to return.
 _HALF_TO_FLOAT: dict[Any, int] = {aten._softmax.default: 2, aten._log_softmax.default: 2}
 
@@ -157,5 +163,5 @@ def _unscale(gradients: list[Tensor], found: Tensor, inverse: Tensor) -> None:
 # What torch cannot run in FP64, or what is something else in exact arithmetic.
 _WIDE: dict[Any, Callable[..., Any]] = {
     aten._scaled_mm.default: _scaled_mm, ROUNDED: _unrounded,
-    aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
+    aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale, **WITHOUT_FP64,
 }  # fmt: skip

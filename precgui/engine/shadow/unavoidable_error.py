@@ -62,8 +62,8 @@ class ConsumerMap:
             for id in operation.outputs if id is not None for reader in self._readers[id]
         )  # fmt: skip
 
-    def next_lines(self, lines: Collection[SourceLine]) -> set[SourceLine]:
-        """The lines of the same functions that take results of these lines, in the low format."""
+    def next_lines(self, lines: Collection[SourceLine], *, anywhere: bool = False) -> set[SourceLine]:
+        """The lines of the same functions, or of any with `anywhere`, that take results of these lines."""
         own = {o.index for o in self._tape.operations if o.origin.line in lines}
         scopes = {(line.file, line.function) for line in lines}
         results: set[SourceLine] = set()
@@ -72,7 +72,8 @@ class ConsumerMap:
             for id in operation.outputs:
                 for reader in self._readers[id] if id is not None else ():
                     line = reader.origin.line
-                    if reader.index not in own and line.number and (line.file, line.function) in scopes:
+                    is_near = anywhere or (line.file, line.function) in scopes
+                    if reader.index not in own and line.number and is_near:
                         results.add(line)
         return results - set(lines)
 
@@ -106,15 +107,37 @@ def unavoidable(tape: Tape, shares: ErrorShares, relative_error: float, flow: Co
     """The part of each operation's share that any step in these formats has; the rest is the line's own."""
     stored_low = any(leaf.is_floating_point() and leaf.dtype.itemsize <= 2 for leaf in tape.leaves.values())
     usual = _product_gain(tape, shares, relative_error)
+    of_low_values = _casts_of_gradients(tape)
     parts: dict[int, float] = {}
     for index, share in shares.by_operation.items():
         operation = tape.operations[index]
         if is_product(operation):
             parts[index] = share * _once(operation)
-        elif stored_low and flow.leaves_line(operation):
+        elif index in of_low_values or (stored_low and flow.leaves_line(operation)):
             gain = _gain(operation, share, relative_error)
             parts[index] = share * _once(operation) * min(1.0, (_AMPLIFIED * usual / gain) ** 2 if gain else 1.0)
     return parts
+
+
+def _casts_of_gradients(tape: Tape) -> set[int]:
+    """The casts of gradients to 16 bits that autograd makes because the value has 16 bits: a result of an operation, or
+    what the model keeps so, which a later line, often that of the loss, takes as FP32. Not behind a cast of the line's
+    own, as in `x.bfloat16().float()`."""
+    makers = {id: operation for operation in tape.operations for id in operation.outputs if id is not None}
+    widened = set()
+    for operation in tape.operations:
+        if operation.origin.backward or not _is_widening(operation) or operation.input_dtypes[0].itemsize > 2:
+            continue
+        maker = makers.get(operation.inputs[0])
+        while maker is not None and maker.is_view and maker.inputs:
+            maker = makers.get(maker.inputs[0])
+        if maker is None or maker.function is not aten._to_copy.default:
+            widened.add((operation.origin.line, operation.origin.module, operation.input_dtypes[0]))
+    return {
+        operation.index for operation in tape.operations
+        if operation.origin.backward and operation.function is aten._to_copy.default
+        and (operation.origin.line, operation.origin.module, operation.keywords.get("dtype")) in widened
+    }  # fmt: skip
 
 
 def _once(operation: TapeOp) -> float:

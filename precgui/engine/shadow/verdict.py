@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from precgui.engine.shadow.differences import SUMS, least_left
+import torch
+
+from precgui.engine.dtype_names import dtype_name
+from precgui.engine.shadow.differences import SUMS, least_left, least_left_in_16_bits
+from precgui.engine.shadow.line_groups import LARGEST_GROUP, fewest, with_readers
 from precgui.engine.shadow.measures import LOSS_ROUNDINGS, SMOOTH, StepMeasures
 from precgui.engine.shadow.tape import NO_LINE, SourceLine
 from precgui.engine.shadow.unavoidable_error import by_line, is_avoidable, is_product
@@ -27,9 +31,12 @@ _MOST_TRIED = 6  # lines
 _CANCELLED = 8.0  # times a difference is smaller than what it is made of: three bits are gone
 _NEGLIGIBLE = 1e-5  # a gradient with five right digits is no problem, whoever made the rest
 _ROUNDOFF_FP32 = 2.0**-24
-_FAR_IN_FP32 = 0.05  # relative error of a gradient, and of a difference, without any 16 bits
+_FAR = 0.05  # relative error of a gradient, and of a difference
 _RIGHT_IN_FP32 = 1e-3  # of the operands of a difference
+_ROUNDINGS = 4.0  # of operands in 16 bits that are right
+_MULTIPLIED = 10.0  # times a difference, or its square: a loss that is larger divides it by something small
 _LEARNT = 1e-3  # loss over operands, or their squares: below it they may be outputs and what these are to be
+_OF_LOSS = 0.5  # of the error of a loss: made by lines that are named, and left when they run in FP64
 LEAST_FLIPS = 1e-3  # of the gradient: smaller ones are not worth a sentence
 _OUTSIDE = L_(
     "A part of the forward pass ran outside of the recorded step, before it or in another thread, so its error is not "
@@ -58,7 +65,8 @@ def judge(shadow: StepMeasures) -> Judgement:
         return _nonfinite(shadow)
     if shadow.gradient_error < _NEGLIGIBLE:
         return _healthy_if_explained(shadow)
-    for rule in (_cancelled_in_fp32, _hidden_overflow, _out_of_range, _one_line, _loss, _decisions):
+    larger_first = (_loss, _one_line) if shadow.loss_error > shadow.gradient_error else (_one_line, _loss)
+    for rule in (_cancelled, _hidden_overflow, _out_of_range, *larger_first, _decisions, _group):
         judgement = rule(shadow)
         if judgement is not None:
             return judgement
@@ -80,11 +88,15 @@ def _not_followed(shadow: StepMeasures) -> str:
         return _OUTSIDE
     if shadow.gradient_error < _NEGLIGIBLE:
         return ""
+    if not math.isfinite(shadow.gradient_error):
+        return L_("In FP64 the gradient is not finite, though it is in the step.")
     low, high = SMOOTH
     if not low <= shadow.explained <= high:
+        if excess(shadow) < _EXCESS and shadow.gradient_error < _FAR:
+            return ""  # all that is no product in FP64 leaves it, and it is small
         return Sentence(
             "The shares of the operations add up to {sum:.2f} of the error, not to 1: the step is not smooth around "
-            "itself, and no single line was found that leaves less error in FP64.",
+            "itself, and neither a single line nor a few together leave less error in FP64.",
             sum=shadow.explained,
         )
     without = _avoidable(shadow).get(NO_LINE, 0.0)
@@ -95,7 +107,10 @@ def _not_followed(shadow: StepMeasures) -> str:
             share=_percent(without),
         )
     if excess(shadow) > _UNEXPLAINED:
-        return L_("That is more than these formats cost, but no single line was found that leaves less error in FP64.")
+        return L_(
+            "That is more than these formats cost, but neither a single line nor a few together leave less error in "
+            "FP64."
+        )
     return ""
 
 
@@ -171,30 +186,41 @@ def _nonfinite(shadow: StepMeasures) -> Judgement:
     )
 
 
-def _cancelled_in_fp32(shadow: StepMeasures) -> Judgement | None:
-    """A difference of nearly equal numbers in FP32, which makes the noise of right operands as large as itself.
+def _cancelled(shadow: StepMeasures) -> Judgement | None:
+    """A difference of nearly equal numbers, which makes the noise of right operands as large as itself.
 
-    Products make that noise, and in FP32 none is less: so no share tells it.
+    Products make that noise, and in this format none is less: so no share tells it.
     """
     tape = shadow.step.tape
-    found = least_left(tape) if shadow.gradient_error > _FAR_IN_FP32 else None
-    if found is None or abs(shadow.loss_fp64) <= _LEARNT * max(found.of, found.of**2):
+    if not shadow.gradient_error > _FAR:
+        return None
+    found, right = least_left(tape), _RIGHT_IN_FP32
+    loss, counts = abs(shadow.loss_fp64), False
+    if found is not None:
+        counts = loss > _LEARNT * max(found.of, found.of**2)
+    elif (found := least_left_in_16_bits(tape)) is not None:
+        left = found.of / found.times  # as a loss that only compares the operands has it, or its square
+        dtype = tape.dtypes[found.operation.outputs[0] or 0]
+        right, counts = _ROUNDINGS * torch.finfo(dtype).eps, loss > _MULTIPLIED * max(left, left**2)
+    if found is None or not counts:
         return None
     ids = [*found.operation.inputs, *(id for id in found.operation.outputs[:1] if id is not None)]
     errors = shadow.errors_of(ids)
     *before, after = (errors.get(id, math.nan) for id in ids)
-    if not after > _FAR_IN_FP32 or not max(before) < _RIGHT_IN_FP32:
+    if not after > _FAR or not max(before) < right:
         return None
     line = found.operation.origin.line
+    format_name = dtype_name(tape.dtypes[found.operation.outputs[0] or 0]).upper()
     return Judgement(
         "problems",
         _with_size(
             shadow,
             Sentence(
-                "{line} subtracts nearly equal numbers in FP32: they are {times:.1e} times as large as their "
+                "{line} subtracts nearly equal numbers in {format}: they are {times:.1e} times as large as their "
                 "difference. Their relative error is {before:.1e}, that of the difference {after:.1e}. Take a larger "
-                "step of the difference, or compute it and its operands in FP64.",
+                "step of the difference, or compute it and its operands in a wider format.",
                 line=line.label,
+                format=format_name,
                 times=found.times,
                 before=max(before),
                 after=after,
@@ -207,24 +233,21 @@ def _cancelled_in_fp32(shadow: StepMeasures) -> Judgement | None:
 
 def _hidden_overflow(shadow: StepMeasures) -> Judgement | None:
     """Inf that never reaches the loss: x / inf is 0."""
-    for line in dict.fromkeys(o.origin.line for o in shadow.hidden_producers):
-        left = shadow.measured([line])
-        if line.number and left < _LEFT:
-            return Judgement(
-                "problems",
-                _with_size(
-                    shadow,
-                    Sentence(
-                        "A number at {line} does not fit its format; the Inf vanishes later, but {left:.0%} of the "
-                        "gradient's error is left when the line runs in FP64.",
-                        line=line.label,
-                        left=left,
-                    ),
-                ),
-                True,
-                [line],
-            )
-    return None
+    producers = [line for line in dict.fromkeys(o.origin.line for o in shadow.hidden_producers) if line.number]
+    groups = [*([line] for line in producers), producers[:LARGEST_GROUP]]
+    lines = next((each for each in groups if each and shadow.measured(each) < _LEFT), [])
+    if not lines:
+        return None
+    message = counted(
+        "A number at {lines} does not fit its format; the Inf vanishes later, but {left:.0%} of the gradient's error "
+        "is left when the line runs in FP64.",
+        "Numbers at {lines} do not fit their formats; the Inf vanishes later, but {left:.0%} of the gradient's error "
+        "is left when these lines run in FP64.",
+        len(lines),
+        lines=_listed(lines),
+        left=shadow.measured(lines),
+    )
+    return Judgement("problems", _with_size(shadow, message), True, lines)
 
 
 def _out_of_range(shadow: StepMeasures) -> Judgement | None:
@@ -270,11 +293,24 @@ def _one_line(shadow: StepMeasures) -> Judgement | None:
         region = _grown(shadow, line)
         if shadow.left_without_products(region) < _LEFT:
             return _named(shadow, region, avoidable[line])
-    few = [line for line in ordered[:6] if avoidable[line] >= _TOGETHER]
+    few = [line for line in ordered[:LARGEST_GROUP] if avoidable[line] >= _TOGETHER]
     total = math.fsum(avoidable[line] for line in few)
     if len(few) > 1 and total >= _SHARE and shadow.left_without_products(few) < _LEFT:
         return _named(shadow, few, total)
     return None
+
+
+def _group(shadow: StepMeasures) -> Judgement | None:
+    """Lines that leave little of an error together that no line mends alone, where it is not explained otherwise."""
+    low, high = SMOOTH
+    if excess(shadow) < (_EXCESS if not low <= shadow.explained <= high else _UNEXPLAINED):
+        return None
+    avoidable = _avoidable(shadow)
+    ordered = sorted((line for line in avoidable if line.number), key=lambda line: -avoidable[line])
+    lines = fewest(with_readers(ordered, shadow.flow), shadow.left_without_products, _LEFT)
+    if not lines:
+        return None
+    return _named(shadow, lines, math.fsum(avoidable.get(line, 0.0) for line in lines))
 
 
 def _grown(shadow: StepMeasures, line: SourceLine) -> list[SourceLine]:
@@ -323,11 +359,15 @@ def _named(shadow: StepMeasures, lines: Sequence[SourceLine], share: float) -> J
         "{lines} make {share} of the gradient's squared error in operations other than matrix products; {left:.0%} of "
         "the error is left when these run in FP64.",
         len(lines),
-        lines=together(*(line.label for line in lines[:_CANDIDATES]), between=" and "),
+        lines=_listed(lines),
         share=_percent(share),
         left=shadow.left_without_products(lines),
     )
     return Judgement("problems", _with_size(shadow, message), True, list(lines))
+
+
+def _listed(lines: Sequence[SourceLine]) -> str:
+    return together(*(line.label for line in lines), between=" and ")
 
 
 def _decisions(shadow: StepMeasures) -> Judgement | None:
@@ -348,30 +388,25 @@ def _decisions(shadow: StepMeasures) -> Judgement | None:
     if shadow.left_with_own_decisions(lost) > _LEFT_BY_PRODUCTS:
         return None
     worst = sorted((line for line in lost if line.number and lost[line]), key=lambda line: -lost[line])
-    for line in worst[:_MOST_TRIED]:
-        left = shadow.left_with_own_decisions([line])
-        if left < _LEFT:
-            return Judgement(
-                "problems",
-                _with_size(
-                    shadow,
-                    Sentence(
-                        "{line} turns decisions over (units on or off, signs, which element is the largest), "
-                        "which move the gradient by {flips:.2e}; {left:.0%} of that and of its error is left when "
-                        "the line runs in FP64.",
-                        line=line.label,
-                        flips=flips,
-                        left=left,
-                    ),
-                ),
-                True,
-                [line],
-            )
-    return Judgement(
+    alone = next(([line] for line in worst[:_MOST_TRIED] if shadow.left_with_own_decisions([line]) < _LEFT), [])
+    lines = alone or fewest(with_readers(worst, shadow.flow), shadow.left_with_own_decisions, _LEFT)
+    if lines:
+        message = counted(
+            "{lines} turns decisions over (units on or off, signs, which element is the largest), which move the "
+            "gradient by {flips:.2e}; {left:.0%} of that and of its error is left when the line runs in FP64.",
+            "{lines} turn decisions over (units on or off, signs, which element is the largest), which move the "
+            "gradient by {flips:.2e}; {left:.0%} of that and of its error is left when these lines run in FP64.",
+            len(lines),
+            lines=_listed(lines),
+            flips=flips,
+            left=shadow.left_with_own_decisions(lines),
+        )
+        return Judgement("problems", _with_size(shadow, message), True, lines)
+    return _group(shadow) or Judgement(
         "not explained",
         Sentence(
             "{error}. Decisions that turn out otherwise in FP64 move it by {flips:.2e}, more than products cause "
-            "alone, but no single line was found that leaves less of it in FP64.",
+            "alone, but neither a single line nor a few together leave less of it in FP64.",
             error=_size_of(shadow),
             flips=flips,
         ),
@@ -387,27 +422,30 @@ def _loss(shadow: StepMeasures) -> Judgement | None:
     operations = shadow.step.tape.operations
     own = {i: s for i, s in shadow.loss_shares.by_operation.items() if not is_product(operations[i])}
     usual = {i: s for i, s in shadow.loss_shares.by_operation.items() if is_product(operations[i])}
-    noise = math.sqrt(math.fsum(v * v for v in by_line(shadow.step.tape, usual).values()))
+    spread = math.hypot(*(shadow.loss_shares.spread.get(i, 0.0) for i in usual))  # without the luck of their signs
+    noise = max(spread, math.hypot(*by_line(shadow.step.tape, usual).values()))
     lines = by_line(shadow.step.tape, own)
-    line = max((one for one in lines if one.number), key=lambda one: abs(lines[one]), default=None)
-    if line is None or abs(lines[line]) < max(0.5, 4 * noise) or abs(error) <= LOSS_ROUNDINGS * abs(shadow.loss_fp64):
+    ordered = sorted((line for line in lines if line.number), key=lambda line: -abs(lines[line]))
+    if abs(error) <= LOSS_ROUNDINGS * abs(shadow.loss_fp64):
         return None
-    left = shadow.loss_left([line])
-    if left >= 0.5:
-        return None
-    return Judgement(
-        "problems",
-        _with_size(
-            shadow,
-            Sentence(
-                "The loss is {loss:.6g} and {exact:.6g} in FP64; {left:.0%} of the difference is left when {line} runs "
-                "in FP64. The gradient is not affected as much.",
-                loss=shadow.loss,
-                exact=shadow.loss_fp64,
-                left=left,
-                line=line.label,
-            ),
-        ),
-        True,
-        [line],
-    )
+    least = max(_OF_LOSS, 4 * noise)
+    few = [line for line in ordered[:LARGEST_GROUP] if lines[line] * lines[ordered[0]] > 0]  # none against the others
+    for chosen in (ordered[:1], few):
+        if abs(math.fsum(lines[line] for line in chosen)) < least:
+            continue
+        left = shadow.loss_left(chosen)
+        if left >= _OF_LOSS:
+            continue
+        message = counted(
+            "The loss is {loss:.6g} and {exact:.6g} in FP64; {left:.0%} of the difference is left when {lines} runs in "
+            "FP64. The gradient is not affected as much.",
+            "The loss is {loss:.6g} and {exact:.6g} in FP64; {left:.0%} of the difference is left when {lines} run in "
+            "FP64. The gradient is not affected as much.",
+            len(chosen),
+            loss=shadow.loss,
+            exact=shadow.loss_fp64,
+            left=left,
+            lines=_listed(chosen),
+        )
+        return Judgement("problems", _with_size(shadow, message), True, _cancelling_first(shadow, chosen))
+    return None

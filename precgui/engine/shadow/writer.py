@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from precgui.engine.shadow.attention import draws_nothing
 from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.numbering import ValueNumbering
 from precgui.engine.shadow.origin import OriginTracker
@@ -62,12 +63,13 @@ class TapeWriter:
     def end(self, begun: BegunOp, result: Any) -> tuple[TapeOp, list[Any]]:
         """It has run: the operation, which is on the tape now, and its outputs, those written in place last."""
         tensors, places, func = begun.tensors, begun.places, begun.function
+        is_random = RANDOM in func.tags and not draws_nothing(func, *begun.spec)
         outputs = [*leaves_of(result), *(tensors[i] for i in places if not _returned(tensors[i], result))]
         operation = TapeOp(
             len(self.tape.operations), func, begun.spec[0], begun.spec[1], tuple(begun.ids),
             tuple(self._number(o, tensors, places) for o in outputs),
             tuple(tensor.dtype for tensor in tensors), self.origins.here(_cause_of(func)), is_view=func.is_view,
-            writes=places, is_random=RANDOM in func.tags and not _draws_nothing(begun), onednn=onednn_enabled(),
+            writes=places, is_random=is_random, onednn=onednn_enabled(),
         )  # fmt: skip
         self.tape.operations.append(operation)
         return operation, outputs
@@ -88,14 +90,6 @@ class TapeWriter:
         dtypes = tuple(self.tape.dtypes[ref] for ref in refs)
         index = len(self.tape.operations)
         self.tape.operations.append(TapeOp(index, function, spec, {}, refs, (id,), dtypes, _SYNTHETIC, is_view=True))
-
-
-def _draws_nothing(begun: BegunOp) -> bool:
-    """Whether this is an attention that could drop, and drops nothing; of the kernels that FP64 has."""
-    if begun.function is not aten._scaled_dot_product_flash_attention_for_cpu.default:
-        return False
-    arguments, keywords = begun.spec
-    return not (arguments[3] if len(arguments) > 3 else keywords.get("dropout_p", 0.0))
 
 
 def _cause_of(func: Any) -> str:

@@ -220,6 +220,103 @@ def of_embedding_sums() -> tuple[Loss, nn.Module]:
     return loss, net
 
 
+def of_packed_sequences() -> tuple[Loss, nn.Module]:
+    """torch fills the lengths of a padded sequence without an operation of its own."""
+    gru, head = nn.GRU(8, 12, bidirectional=True, batch_first=True), nn.Linear(24, 3)
+    x, labels = normal(6, 9, 8), torch.arange(6) % 3
+
+    def loss() -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([9, 8, 7, 5, 3, 2]), batch_first=True)
+        with torch.autocast("cpu", BF16):
+            padded, lengths = nn.utils.rnn.pad_packed_sequence(gru(packed)[0], batch_first=True)
+            return F.cross_entropy(head(padded.sum(1) / lengths[:, None]), labels)
+
+    return loss, nn.ModuleList([gru, head])
+
+
+def of_roots_of_units_that_are_off() -> tuple[Loss, nn.Module]:
+    """The root of 0 has a gradient of Inf, which the unit takes to 0."""
+    net, x, y = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 8)), normal(32, 16), normal(32, 8, seed=2)
+
+    def loss() -> Tensor:
+        with torch.autocast("cpu", BF16):
+            out = net(x).float()
+        return F.mse_loss(out.relu().sqrt(), y)
+
+    return loss, net
+
+
+def of_pairs() -> tuple[Loss, nn.Module]:
+    """A loss of 0.2 from scores of 14: each of its roundings is small beside the scores."""
+    net = nn.Sequential(nn.Linear(24, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 16))
+    x = normal(32, 24)
+    x = torch.cat([x, x + 0.3 * normal(32, 24, seed=3)])
+
+    def loss() -> Tensor:
+        with torch.autocast("cpu", BF16):
+            unit = F.normalize(net(x), dim=-1)
+            scores = unit @ unit.t() / 0.07
+        scores = scores.float().masked_fill(torch.eye(64, dtype=torch.bool), -1e9)
+        return F.cross_entropy(scores, torch.arange(64).roll(32))
+
+    return loss, net
+
+
+def raised(hidden: Tensor) -> Tensor:
+    return hidden.to(BF16) + 100  # broken
+
+
+def lowered(hidden: Tensor) -> Tensor:
+    return hidden - 100  # broken
+
+
+def of_a_shift_in_two_functions(dtype: torch.dtype) -> tuple[Loss, nn.Module]:
+    net = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 8))
+    x, y = normal(64, 16), normal(64, 8, seed=2)
+
+    def loss() -> Tensor:
+        hidden = net(x)
+        shifted = raised(hidden) if dtype is BF16 else hidden + 100
+        return F.mse_loss(lowered(shifted).float(), y)
+
+    return loss, net
+
+
+def of_a_difference_quotient(step: float) -> tuple[Loss, nn.Module]:
+    net, x = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 1)), normal(64, 16)
+    with torch.no_grad():
+        net[2].bias.fill_(2.0)
+
+    def loss() -> Tensor:
+        with torch.autocast("cpu", BF16):
+            moved, here = net(x + step), net(x)
+        slope = (moved - here) / step  # broken
+        return (slope.float() - 1).square().mean()
+
+    return loss, net
+
+
+def of_losses_added_one_by_one(dtype: torch.dtype) -> tuple[Loss, nn.Module]:
+    net, x, y = nn.Linear(16, 1), normal(600, 16), normal(600, 1, seed=2)
+
+    def loss() -> Tensor:
+        total = torch.zeros((), dtype=dtype)
+        for value in (net(x) - y).square().flatten().to(dtype):
+            total = total + value  # broken
+        return total.float() / 600
+
+    return loss, net
+
+
+def of_a_product_of_probabilities(*, count: int) -> tuple[Loss, nn.Module]:
+    net, x = nn.Linear(16, 1), normal(count, 16)
+
+    def loss() -> Tensor:
+        return -torch.log(net(x).sigmoid().prod()) / count  # broken
+
+    return loss, net
+
+
 HEALTHY: dict[str, Callable[[], tuple[Loss, nn.Module]]] = {
     "casts to FP8 with a scale": lambda: of_rounded_layers(in_range),
     "FP4 with a scale for each row": lambda: of_rounded_layers(emulated_in_range),
@@ -232,6 +329,13 @@ HEALTHY: dict[str, Callable[[], tuple[Loss, nn.Module]]] = {
     "attention by einsum, masked by -Inf": of_einsum,
     "complex filter": of_complex_filter,
     "embedding sums": of_embedding_sums,
+    "packed sequences": of_packed_sequences,
+    "roots of units that are off": of_roots_of_units_that_are_off,
+    "a small loss of large scores": of_pairs,
+    "a shift in FP32": lambda: of_a_shift_in_two_functions(torch.float32),
+    "a difference quotient of a large step": lambda: of_a_difference_quotient(1.0),
+    "losses added one by one in FP32": lambda: of_losses_added_one_by_one(torch.float32),
+    "a product of few probabilities": lambda: of_a_product_of_probabilities(count=20),
 }
 BROKEN: dict[str, Callable[[], tuple[Loss, nn.Module]]] = {
     "emulated FP8 of numbers that are too small": lambda: of_rounded_layers(too_small),
@@ -245,6 +349,10 @@ BROKEN: dict[str, Callable[[], tuple[Loss, nn.Module]]] = {
     "a difference behind abs and clamp": of_clamped_difference,
     "running mean in BF16": lambda: of_running_mean(BF16),
     "phases in BF16": lambda: of_phases(BF16),
+    "a shift in two functions": lambda: of_a_shift_in_two_functions(BF16),
+    "a difference quotient of a small step in BF16": lambda: of_a_difference_quotient(0.01),
+    "losses added one by one in BF16": lambda: of_losses_added_one_by_one(BF16),
+    "a product of many probabilities": lambda: of_a_product_of_probabilities(count=300),
 }
 
 
