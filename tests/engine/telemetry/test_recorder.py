@@ -14,20 +14,12 @@ from torch import Tensor, nn
 from precgui.config import RecordConfig, build
 from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.engine.train import train
-from precgui.events import EXPONENT_BINS, TENSOR_STATS, Event, Facts, Incident, StepDone, TensorStats
+from precgui.events import Event, Facts, Incident, StepDone, TensorStats
+from tests.engine.telemetry.tensor_rows import read
 
 EVERYTHING = RecordConfig(
     budget=100, weights_every=1, optimizer_every=1, activations_every=1, activation_gradients_every=1
 )
-
-
-def read(event: TensorStats) -> tuple[dict[str, dict[str, float]], dict[str, np.ndarray]]:
-    stats = np.frombuffer(event.stats).reshape(-1, len(TENSOR_STATS))
-    exponents = np.frombuffer(event.exponents, np.uint32).reshape(-1, EXPONENT_BINS)
-    named = {
-        name: dict(zip(TENSOR_STATS, row.tolist(), strict=True)) for name, row in zip(event.names, stats, strict=True)
-    }
-    return named, dict(zip(event.names, exponents, strict=True))
 
 
 def steps(model: nn.Module, count: int = 3, config: RecordConfig = EVERYTHING, **options: Any) -> list[TensorStats]:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from precgui.engine.telemetry.backends import CpuStats, CudaStats, StatsBackend, fetched, stride_for
 from precgui.engine.telemetry.statistics import StatisticsTable, finished
-from precgui.events import EXPONENT_BINS, TENSOR_STATS, TensorStats
+from precgui.events import EXPONENT_BINS
+from tests.engine.telemetry.tensor_rows import read
 
 METERS = ("CpuStats", "CudaStats")
 
@@ -25,15 +26,6 @@ def of_name(name: str) -> StatsBackend:
 @pytest.fixture(params=METERS)
 def meter(request: pytest.FixtureRequest) -> StatsBackend:
     return of_name(request.param)
-
-
-def read(event: TensorStats) -> tuple[dict[str, dict[str, float]], dict[str, np.ndarray]]:
-    stats = np.frombuffer(event.stats).reshape(-1, len(TENSOR_STATS))
-    exponents = np.frombuffer(event.exponents, np.uint32).reshape(-1, EXPONENT_BINS)
-    named = {
-        name: dict(zip(TENSOR_STATS, row.tolist(), strict=True)) for name, row in zip(event.names, stats, strict=True)
-    }
-    return named, dict(zip(event.names, exponents, strict=True))
 
 
 def looked_at(
