@@ -26,7 +26,7 @@ _TORCH = str(Path(torch.__file__).parent)
 _ENGINE = Path(__file__).parent.parent
 # No user wrote the frames of torch and of this package; models and tasks that come with precgui count as the user's.
 _EMULATION = str(_ENGINE / "emulation")
-_CALLER = str(Path(__file__).with_name("record.py"))  # calls the step
+_CALLER = str(Path(__file__).with_name("record.py"))  # calls the step, and must not be the room of a dispatch mode
 _WRAPPERS = tuple(str(Path(_TORCH, name)) for name in ("_dynamo", "_compile.py", "overrides.py"))
 _TAKING_OUT = frozenset({"item", "tolist", "numpy", "__array__", "__float__"})
 _INLINE = re.compile(r"(\.<locals>)?(\.?<(lambda|genexpr|listcomp|setcomp|dictcomp)>)+$")  # part of the function around
