@@ -19,7 +19,7 @@ from precgui.checkpoint_files import remove_checkpoints
 from precgui.config import ConfigError, RunConfig, build
 from precgui.config.refusals import require_startable
 from precgui.config.sections import BESIDE_THE_RUN
-from precgui.errors import SentenceError, first_line
+from precgui.errors import SentenceError
 from precgui.events import Emit, Event, Facts, Incident, PowerRead, RunEnded, RunStarted, Status
 from precgui.hardware.energy import idle_power
 from precgui.hardware.environment import environment
@@ -36,7 +36,7 @@ from precgui.runs.held_power_limit import PowerLimitError, held_power_limit, res
 from precgui.runs.layer_errors import LAYERS, LayersReplay
 from precgui.runs.replays import REPLAYS, StepReplay, snapshot_path
 from precgui.runs.twins import TWINS, TwinResult, distance_band, twin_result
-from precgui.sentences import L_, Sentence, filled, message_of, together
+from precgui.sentences import L_, Sentence, filled, first_line, message_of, together
 
 _AS_RECORDED = L_(
     "the step was made from its snapshot, without training; its loss is {loss:.9g}, as recorded, to the last bit"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from precgui.config import ConfigError, RunConfig, build, change
 from precgui.config.refusals import refusals
-from precgui.errors import SentenceError, first_line
+from precgui.errors import SentenceError
 from precgui.runs.speedup.profile_file import profile_path, write_profile
 from precgui.runs.speedup.trials import TRIAL_S
 from precgui.runs.speedup.waterfall import waterfall
-from precgui.sentences import L_, Sentence, message_of, together
+from precgui.sentences import L_, Sentence, first_line, message_of, together
 
 if TYPE_CHECKING:
     from precgui.process.child import StopToken

@@ -5,6 +5,7 @@ Rooms without Qt write these; `precgui/words.py` translates them where they are 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -165,6 +166,35 @@ def message_of(error: BaseException) -> str:
         case (Sentence() as sentence,):
             return sentence
     return str(error)
+
+
+def first_line(error: BaseException, most: int | None = None) -> str:
+    """The first line of the message of an error of somebody else, without its last stop; the class where there is none.
+
+    `most`: at most so many characters of it. A `Sentence` that is such a line stays one.
+    """
+    lines = str(error).strip().splitlines()
+    line = (lines[0].strip().rstrip(".:") if lines else type(error).__name__)[:most]
+    message = message_of(error)
+    return message if message == line else line
+
+
+def read_fault(error: BaseException) -> str:
+    """Plain words for an error of Python on the content of a file, without advice for programmers."""
+    match error:
+        case json.JSONDecodeError():
+            return Sentence("its JSON is damaged at character {place}", place=error.pos + 1)
+        case UnicodeDecodeError():
+            return Sentence("byte {place} of its text is not UTF-8", place=error.start + 1)
+        case RecursionError():
+            return L_("it is nested too deep")
+        case OSError() if error.strerror:
+            return error.strerror
+        case KeyError() if error.args:
+            return str(error.args[0])
+        case ValueError() if "int_max_str_digits" in str(error):
+            return L_("a number in it has too many digits")
+    return first_line(error)
 
 
 # Between whole sentences, entries of a list, clauses: other languages write other marks, or none.

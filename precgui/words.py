@@ -8,10 +8,12 @@ values apart (`precgui/sentences.py`), and `translated` shows either in the read
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial, reduce
 from gettext import NullTranslations
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from precgui.errors import SentenceError
 from precgui.paths import resources
 from precgui.pseudo import PseudoTranslations
 from precgui.sentences import L_ as L_
-from precgui.sentences import NAMES_OF_USERS, Wording, placeholders, with_case
+from precgui.sentences import NAMES_OF_USERS, Placeholder, Wording, pieces, placeholders, with_case
 from precgui.sentences import Sentence as Sentence
 from precgui.sentences import counted as counted
 from precgui.sentences import filled as filled
@@ -96,9 +98,44 @@ def translated(text: str) -> str:
 def _filled(template: str, values: Mapping[str, Any]) -> str:
     if _Chosen.language != "zh_CN":
         return template.format(**values)
-    from precgui.typesetting import filled_chinese  # for readers of Chinese alone
-
     return filled_chinese(template, values)
+
+
+# The places where a value meets the text of its template.
+_HAN = "\u4e00-\u9fff"
+_MARKS = "，。；：、（）“”"
+_TIGHT = f"[{_HAN}{_MARKS}]{{2}}|[{_MARKS}][A-Za-z0-9]|[A-Za-z0-9][{_MARKS}]"
+_BESIDE_LATIN = f"[{_HAN}][A-Za-z0-9]|[A-Za-z0-9][{_HAN}]"
+
+
+def filled_chinese(template: str, values: Mapping[str, Any]) -> str:
+    """`template.format(**values)` as Chinese sets it: a space beside a Latin word or number, none beside a Chinese one.
+
+    Spaces change only where a value meets the text of the template.
+    """
+    parts = list(_parts(template, values))
+    shown = parts[0][0] if parts else ""
+    for (_text, was_value), (text, is_value) in pairwise(parts):
+        shown = _joined(shown, text, is_value) if was_value != is_value else shown + text
+    return shown
+
+
+def _parts(template: str, values: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """The parts of the shown text that are not empty, and whether each is a value."""
+    for piece in pieces(template):
+        text, is_value = (piece.filled(values), True) if isinstance(piece, Placeholder) else (piece, False)
+        if text:
+            yield text, is_value
+
+
+def _joined(left: str, right: str, right_is_value: bool) -> str:
+    """Two parts with the space that belongs between them; one inside a value stays."""
+    bare_left = left.removesuffix(" ") if right_is_value else left
+    bare_right = right if right_is_value else right.removeprefix(" ")
+    edge = bare_left[-1:] + bare_right[:1]
+    if re.fullmatch(_TIGHT, edge):
+        return bare_left + bare_right
+    return f"{bare_left} {bare_right}" if re.fullmatch(_BESIDE_LATIN, edge) else left + right
 
 
 def is_known(template: str, plural: str = "") -> bool:

@@ -15,8 +15,9 @@ import pytest
 
 from precgui.cli import main
 from precgui.engine.errors import EngineError
-from precgui.errors import SentenceError, first_line
+from precgui.errors import SentenceError
 from precgui.runs.errors import RunFileError
+from precgui.sentences import first_line
 from precgui.sweeps.errors import SweepError
 
 PACKAGE = Path(__file__).parents[1] / "precgui"

@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "backward_order": set(),
     "catalogue": set(),
     "checkpoint_files": set(),
-    "errors": {"sentences"},
+    "errors": set(),
     "events": set(),
     "paths": set(),
     "pseudo": set(),
@@ -51,8 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sentence_keys": {"sanitize", "sentences", "words"},
     "sentences": set(),
     "sorted_translations": set(),
-    "typesetting": {"sentences"},
-    "words": {"catalogue", "errors", "paths", "pseudo", "sentences", "sorted_translations", "typesetting"},
+    "words": {"catalogue", "errors", "paths", "pseudo", "sentences", "sorted_translations"},
     "safe_open": {"paths", "sentences"},
     "examples": {"paths", "sentences"},
     "citations": {"paths", "sentences"},
@@ -466,7 +465,7 @@ def test_that_a_script_can_carry_the_torch_form_of_rounding() -> None:
     assert carried == {
         f"precgui.{name}"
         for name in ("errors", "paths", "sentences", "engine.quantize.torch_form", "engine.quantize.plan",
-                     "formats.model", "formats.float_format", "formats.registry", "formats.rounding")
+                     "formats.model", "formats.registry", "formats.rounding")
     }  # fmt: skip
 
 

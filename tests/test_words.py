@@ -23,8 +23,7 @@ from precgui.errors import SentenceError
 from precgui.paths import resources
 from precgui.pseudo import pseudo
 from precgui.sorted_translations import SortedTranslations
-from precgui.typesetting import filled_chinese
-from precgui.words import Sentence, counted, translated
+from precgui.words import Sentence, counted, filled_chinese, translated
 from tests import needs
 from tests.marked import IMPORTED, NOW, calls, marked_texts, texts, unmarked
 

@@ -15,8 +15,7 @@ from precgui.engine.casting import tensors_in
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import tree_map
-from precgui.errors import first_line
-from precgui.sentences import Sentence
+from precgui.sentences import Sentence, first_line
 
 WARM_UP_STEPS = 3  # made without a graph first, as torch asks for: libraries and allocators set themselves up in them
 Compute = Callable[[Sequence[Batch]], Tensor]  # gradients of the mean loss over batches; returns the loss

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from precgui.engine.errors import EngineError
-from precgui.errors import first_line
-from precgui.sentences import Sentence
+from precgui.sentences import Sentence, first_line
 
 TRUE_FP32_BELOW = 1e-5  # between FP32's 3e-7 and TF32's 3e-4
 TF32_BELOW = 1e-3  # between TF32's 3e-4 and BF16's 2e-3

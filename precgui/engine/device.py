@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from precgui.engine.errors import EngineError
-from precgui.errors import first_line
 from precgui.hardware.free_memory import free_memory_bytes
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, first_line
 
 
 def choose(requested: str) -> torch.device:

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from precgui.errors import first_line
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, first_line
 
 # Switches of the new API, read by attribute: the legacy getters raise once one of these has been written.
 _SWITCHES = (

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.errors import SentenceError, read_fault
+from precgui.errors import SentenceError
 from precgui.formats.arrays import Floats, decode_table
 from precgui.formats.checkpoints.suffixes import TORCH_SUFFIXES
 from precgui.formats.pieces import TensorReader
@@ -28,7 +28,7 @@ from precgui.formats.registry import get
 from precgui.formats.torchfile import FP8, Place, StoredTensor, load_stored, place_of, read_stream
 from precgui.safe_open import open_regular
 from precgui.sanitize import one_line
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, read_fault
 
 MOST_ELEMENTS = 50_000_000  # at once in memory
 MOST_IN_PIECES = 1 << 32

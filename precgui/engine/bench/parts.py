@@ -12,7 +12,6 @@ from precgui.engine.backend_flags import set_fp32_arithmetic
 from precgui.engine.bench import workloads as work
 from precgui.engine.bench.timing import Timing, Work, compare, measure, once, while_busy
 from precgui.engine.device import synchronize
-from precgui.errors import first_line
 from precgui.hardware import nvml
 from precgui.hardware.device import Device
 from precgui.hardware.energy import EnergyPlan, measure_step
@@ -20,7 +19,7 @@ from precgui.hardware.free_memory import free_memory_bytes
 from precgui.hardware.gauge import ClockProbe
 from precgui.hardware.power import GpuSensor, RaplSensor, find_sensors
 from precgui.hardware.readings import Missing, known
-from precgui.sentences import L_, Sentence, filled, together
+from precgui.sentences import L_, Sentence, filled, first_line, together
 
 PLAN = EnergyPlan(warm_up_s=3.0, idle_s=3.0, window_s=3.0, windows=3)
 

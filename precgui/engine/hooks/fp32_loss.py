@@ -21,9 +21,8 @@ from precgui.engine.tasks.own import OwnTask
 from precgui.engine.telemetry.fp32_repetition import Repetition, Repetitions
 from precgui.engine.telemetry.recorder import Telemetry
 from precgui.engine.telemetry.second_pass import undisturbed
-from precgui.errors import first_line
 from precgui.events import StepDone
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, first_line
 
 _TIMES = 2  # with other random numbers, which dropout draws
 _PAUSE_STEPS = 16  # a run that stays broken is not slowed down in each step

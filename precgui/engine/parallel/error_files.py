@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from precgui.engine.errors import EngineError
-from precgui.errors import first_line
 from precgui.safe_open import read_text
 from precgui.sentence_keys import key_of, sentence_of
-from precgui.sentences import Sentence, message_of
+from precgui.sentences import Sentence, first_line, message_of
 
 COLLECTIVE = "collective"
 VARIABLE, NAME = "TORCHELASTIC_ERROR_FILE", "error.json"

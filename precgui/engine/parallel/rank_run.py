@@ -20,9 +20,8 @@ from precgui.engine.parallel.group import RankGroup, joined
 from precgui.engine.parallel.hooks import GradientTraffic
 from precgui.engine.parallel.replicated import Replicated
 from precgui.engine.train import make_loop
-from precgui.errors import first_line
 from precgui.events import Emit
-from precgui.sentences import Sentence
+from precgui.sentences import Sentence, first_line
 
 BLAME_S = 1.5  # in which the rank that failed first says why
 _POLL_S = 0.05

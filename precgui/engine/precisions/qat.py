@@ -17,8 +17,7 @@ from precgui.engine.qat.layers import LayerQuantization, Quantizer, begin_batch,
 from precgui.engine.qat.measure import evaluate, measure, sentences, sizes, some_batches
 from precgui.engine.qat.onednn import arithmetic_note
 from precgui.engine.torch_private import ConvTransposeNd
-from precgui.errors import first_line
-from precgui.sentences import L_, Sentence, counted, together
+from precgui.sentences import L_, Sentence, counted, first_line, together
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig

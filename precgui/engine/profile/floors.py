@@ -16,8 +16,7 @@ from precgui.engine.bench.timing import Work, compare, once
 from precgui.engine.bench.workloads import FLOATS, gemm
 from precgui.engine.profile import kinds
 from precgui.engine.profile.operations import OperationRow
-from precgui.errors import first_line
-from precgui.sentences import Sentence
+from precgui.sentences import Sentence, first_line
 
 CPU_SIZE, ACCELERATOR_SIZE = 1024, 4096
 _LONGEST_S = 0.3  # of one product whose ratio is measured

@@ -16,8 +16,7 @@ from precgui.engine.bench.workloads import FLOATS, by_columns, copy, gemm
 from precgui.engine.profile.floors import cpu_s
 from precgui.engine.profile.recorded_call import RecordedCall, RecordedUse, TensorSpec
 from precgui.engine.torch_private import int_mm, operation_name, scaled_mm, tree_leaves, tree_map_only
-from precgui.errors import first_line
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, first_line
 
 FLOPS_SHARE = 0.95  # of a step's FLOPs that the measured products make
 MOST_PRODUCTS = 16

@@ -11,9 +11,8 @@ from precgui.engine.errors import EngineError
 from precgui.engine.memory import MemoryEvents, sizes_bytes
 from precgui.engine.profile.account import StepPeak, ledger, peak
 from precgui.engine.profile.one_step import StepParts, build_step, step, tracked
-from precgui.errors import first_line
 from precgui.planner.ledger import Ledger
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, first_line
 
 BY_EVENTS = L_("measured: the allocator's events (profiler)")
 BY_CUDA = L_("measured: torch.cuda.max_memory_allocated")

@@ -18,9 +18,8 @@ from precgui.engine.profile.measure import measured_ledger
 from precgui.engine.profile.one_step import StepParts, build_step, step, tracked
 from precgui.engine.profile.tracker import TensorShape, Trace, TracedOperation
 from precgui.engine.torch_private import fake_shape_errors, tree_leaves, tree_map_only
-from precgui.errors import first_line
 from precgui.planner.ledger import PARTS, Ledger
-from precgui.sentences import L_, Sentence, message_of, together
+from precgui.sentences import L_, Sentence, first_line, message_of, together
 
 FROM_SHAPES = L_("predicted from shapes")
 _PROBE_S = 4.0  # kernels are tried for this long at most

@@ -14,9 +14,8 @@ from precgui.engine.ptq.layer_matrix import mark_turned
 from precgui.engine.tasks import Batch
 from precgui.engine.tasks.base import Ratio
 from precgui.engine.tasks.text import corpus, manual
-from precgui.errors import first_line
 from precgui.events import Metric
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, first_line
 
 _MOST_CHARACTERS = 1 << 22
 _EVERY = 10  # each tenth window is held out

@@ -13,8 +13,7 @@ from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError
 from precgui.engine.qat.integer_layers import Integer
 from precgui.engine.qat.saved_model import restore_file
-from precgui.errors import first_line
-from precgui.sentences import Sentence
+from precgui.sentences import Sentence, first_line
 
 _SAMPLES = 4  # for torch.export: more than one, which it would take for a constant
 

@@ -22,9 +22,8 @@ from precgui.engine.qat.integer_layers import Integer
 from precgui.engine.qat.layers import quantizable
 from precgui.engine.qat.measure import evaluate, saved_bytes, some_batches
 from precgui.engine.torch_private import BatchNormNd
-from precgui.errors import first_line
 from precgui.safe_open import replaced
-from precgui.sentences import L_, Sentence, message_of
+from precgui.sentences import L_, Sentence, first_line, message_of
 
 _SCHEMA = 1
 _UNREADABLE = (OSError, RuntimeError, UnpicklingError, ValueError, EOFError, KeyError, AttributeError, TypeError,

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from precgui.engine.quantize.torch_form import MOST_ELEMENTS, called, rounded
 from precgui.engine.torch_private import dynamo_limits
-from precgui.errors import first_line
 from precgui.formats.arrays import quantize_array
 from precgui.formats.blocks import ScaleRule
 from precgui.formats.model import BlockFormat, Format
 from precgui.formats.rounding import CastPolicy, RoundingMode
 from precgui.process.spawn import safe_path
+from precgui.sentences import first_line
 
 VARIANTS = 64  # methods, roundings and overflow policies are compiled apart; torch gives up after 8 by default
 

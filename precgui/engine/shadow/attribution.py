@@ -19,8 +19,7 @@ from torch import Tensor
 from precgui.engine.shadow.replay import F64, replay_graph
 from precgui.engine.shadow.semantics import NARROW, aten, real_view, widened
 from precgui.engine.shadow.tape import Tape, TapeOp
-from precgui.errors import first_line
-from precgui.sentences import Sentence
+from precgui.sentences import Sentence, first_line
 
 _DERIVATIVES_GIVEN_UP = 8  # kinds of operations
 _BITS_LOST = 2.0**3  # how far below the normal numbers a number counts as flushed

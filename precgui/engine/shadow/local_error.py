@@ -13,8 +13,7 @@ from precgui.engine.quantize.as_operation import ROUNDED, mantissa_bits
 from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.semantics import is_float, real_view, rounds_only, run_wide, widened
 from precgui.engine.shadow.tape import TapeOp
-from precgui.errors import first_line
-from precgui.sentences import Sentence
+from precgui.sentences import Sentence, first_line
 
 aten = torch.ops.aten
 # These move numbers about, or choose among them: they round nothing.

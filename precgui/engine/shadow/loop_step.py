@@ -26,8 +26,7 @@ from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.stored_update import StoredUpdate
 from precgui.engine.shadow.structure import reads_ahead, softmax_over_batch
 from precgui.engine.shadow.tape import NO_LINE, Tape, TapeOp
-from precgui.errors import first_line
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, first_line
 
 _FAR = 0.05  # relative error of all gradients together, or of a loss, from which on its cause is searched
 _MOST_NAMES = 4

@@ -17,8 +17,7 @@ from precgui.engine.shadow.tape import Tape, TapeOp
 from precgui.engine.shadow.writer import BegunOp, TapeWriter
 from precgui.engine.telemetry.parameters import parameters_of
 from precgui.engine.torch_private import graph_task
-from precgui.errors import first_line
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, first_line
 
 _MOST_OPERATIONS = 20_000
 _ASK_EVERY = 1 << 25  # bytes that are held more, before it is asked again what is free

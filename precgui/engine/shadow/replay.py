@@ -27,8 +27,7 @@ from precgui.engine.shadow.semantics import (
 )
 from precgui.engine.shadow.tape import Tape, TapeOp, ValueRef
 from precgui.engine.torch_private import onednn
-from precgui.errors import first_line
-from precgui.sentences import Sentence
+from precgui.sentences import Sentence, first_line
 
 F64 = torch.float64
 Table = dict[int, Tensor]

@@ -19,8 +19,7 @@ from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.readable import unseen
 from precgui.engine.telemetry.side_effects import side_effect
-from precgui.errors import first_line
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, first_line
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size)
 

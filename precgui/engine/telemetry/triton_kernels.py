@@ -19,8 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from precgui.engine.device import upload
-from precgui.errors import first_line
-from precgui.sentences import Sentence
+from precgui.sentences import Sentence, first_line
 
 PIECE = 4096
 BLOCK = 64

@@ -13,7 +13,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from precgui.errors import read_fault
 from precgui.formats.checkpoints.gguf import gguf_contents
 from precgui.formats.checkpoints.gguf_names import heads_of
 from precgui.formats.checkpoints.packed import Parts, StoredPart, joined
@@ -41,7 +40,7 @@ from precgui.formats.tensorfile import (
 from precgui.formats.torchfile import FP8, Place, StoredTensor, StreamError, item_bytes, load_stored, place_of
 from precgui.safe_open import open_regular, read_text
 from precgui.sanitize import one_line, visible_name
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, read_fault
 
 MOST_INDEX_BYTES = 64 << 20
 MOST_CONFIG_BYTES = 4 << 20

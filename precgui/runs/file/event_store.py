@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.errors import first_line
 from precgui.events import (
     Event,
     Facts,
@@ -40,7 +39,7 @@ from precgui.runs.file.table_file import Columns, DescriptorClosed, TableFile
 from precgui.runs.recorded_model import model_columns
 from precgui.runs.summary import summarise
 from precgui.runs.tensors.record import Dtypes, Names, tensor_rows
-from precgui.sentences import L_, Sentence, message_of
+from precgui.sentences import L_, Sentence, first_line, message_of
 
 ABANDONED = L_("The recording was closed before the run had ended.")
 
