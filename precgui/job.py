@@ -21,10 +21,10 @@ from precgui.config.refusals import require_startable
 from precgui.config.sections import BESIDE_THE_RUN
 from precgui.errors import SentenceError
 from precgui.events import Emit, Event, Facts, Incident, PowerRead, RunEnded, RunStarted, Status
-from precgui.hardware.energy import idle_power
 from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.readings import Missing, known
+from precgui.hardware.step_energy import idle_power
 from precgui.hardware.summary import machine_summary
 from precgui.runs.anatomy import ANATOMIES, StepAnatomy
 from precgui.runs.broken_off import BrokenOff, broken_off

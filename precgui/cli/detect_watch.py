@@ -8,9 +8,9 @@ import math
 import queue
 
 from precgui.cli.terminal import say
+from precgui.hardware.clock_reasons import CLOCK_REASONS
 from precgui.hardware.device_readings import QUANTITIES, DeviceReading
 from precgui.hardware.live import HardwareSnapshot, LivePoller
-from precgui.hardware.nvml import CLOCK_REASONS
 from precgui.hardware.readings import Missing, gibibytes, known
 from precgui.words import _, translated
 

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 
 from precgui.hardware import nvml
+from precgui.hardware.clock_reasons import CLOCK_REASONS
 from precgui.hardware.gpm import GpmMeter
-from precgui.hardware.nvml import CLOCK_REASONS
 from precgui.hardware.readings import Missing, Reading
 from precgui.sentences import L_
 

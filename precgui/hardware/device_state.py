@@ -11,8 +11,8 @@ import psutil
 
 from precgui.events import DeviceRead, Event, HostRead, Incident
 from precgui.hardware import nvml
+from precgui.hardware.clock_reasons import CLOCK_REASONS
 from precgui.hardware.device_readings import CPU, CpuReader, GpuReader
-from precgui.hardware.nvml import CLOCK_REASONS
 from precgui.hardware.readings import Missing, Reading, known
 from precgui.sentences import L_, Sentence
 

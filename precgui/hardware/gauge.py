@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 
 from precgui.hardware import nvml
+from precgui.hardware.clock_reasons import CLOCK_REASONS
 from precgui.hardware.device import Device
 from precgui.hardware.device_readings import GpuReader
-from precgui.hardware.nvml import CLOCK_REASONS
 from precgui.hardware.readings import Missing, Reading, known
 from precgui.sentences import L_, Sentence
 

@@ -14,10 +14,11 @@ from precgui.events import DeviceRead, Event, PowerRead
 from precgui.hardware import nvml
 from precgui.hardware.detect import detect
 from precgui.hardware.device_readings import QUANTITIES, GpuReader
-from precgui.hardware.energy import COUNTER, INTEGRATED, EnergyPlan, StepEnergy, measure_step, window_energy
+from precgui.hardware.energy import COUNTER, INTEGRATED, window_energy
 from precgui.hardware.live import HardwareSnapshot, LivePoller
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.readings import Missing, known
+from precgui.hardware.step_energy import EnergyPlan, StepEnergy, measure_step
 from precgui.hardware.support import FORMATS
 
 pytestmark = pytest.mark.gpu

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from precgui.events import PowerRead
-from precgui.hardware import energy, power, rapl
+from precgui.hardware import energy, power, rapl, step_energy
 from precgui.hardware.device import Device
-from precgui.hardware.energy import COUNTER, INTEGRATED, EnergyPlan, StepEnergy, measure_step, window_energy
+from precgui.hardware.energy import COUNTER, INTEGRATED, window_energy
 from precgui.hardware.gauge import ClockProbe
 from precgui.hardware.readings import Missing
+from precgui.hardware.step_energy import EnergyPlan, StepEnergy, measure_step
 from tests.hardware import cards
 from tests.hardware.fake_nvml import install
 
@@ -103,7 +104,7 @@ def test_that_a_step_of_a_known_load_is_measured_gross_and_net(monkeypatch):
         busy_s[0] += 0.01
 
     install(monkeypatch, cards.a100(nvmlDeviceGetTotalEnergyConsumption=counter_mj))
-    for module in (energy, power):
+    for module in (step_energy, power):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(power, "PERIOD_S", 3600.0)
     found = measure_step(step, [DEVICE], plan=SHORT, remarks=lambda: ["The power limit holds the clocks down."])
@@ -122,8 +123,8 @@ def test_that_a_device_is_waited_for_after_many_short_steps_and_after_each_long_
 ) -> None:
     clock, waited = Clock(), list[int]()
     clock.sampled.set()
-    monkeypatch.setattr(energy, "time", clock)
-    assert energy._run_for(lambda: clock.sleep(step_s), lambda: waited.append(0), 0.2) == steps
+    monkeypatch.setattr(step_energy, "time", clock)
+    assert step_energy._run_for(lambda: clock.sleep(step_s), lambda: waited.append(0), 0.2) == steps
     assert len(waited) == waits
 
 
@@ -228,8 +229,8 @@ def test_that_a_reset_counter_gives_no_negative_energy():
 def test_that_net_energy_has_an_uncertainty_of_its_own():
     """100 W of which 90 W are idle: 10 W, and not to 5 %."""
     windows = [energy.WindowEnergy(500.0, 5.0, COUNTER)] * 3
-    found = energy._result(energy.WindowEnergy(450.0, 5.0, COUNTER), windows, [50, 50, 50], ())
+    found = step_energy._result(energy.WindowEnergy(450.0, 5.0, COUNTER), windows, [50, 50, 50], ())
     assert isinstance(found, StepEnergy)
     assert found.net_j == pytest.approx(1.0)
     assert found.net_uncertainty_j == pytest.approx(math.hypot(0.5, 0.45))
-    assert isinstance(energy._result(Missing("none"), windows, [50, 50, 50], ()).net_uncertainty_j, Missing)
+    assert isinstance(step_energy._result(Missing("none"), windows, [50, 50, 50], ()).net_uncertainty_j, Missing)

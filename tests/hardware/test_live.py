@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from precgui.hardware import gpm, live, rapl
+from precgui.hardware.clock_reasons import CLOCK_REASONS
 from precgui.hardware.device_readings import CPU, GpuReader
 from precgui.hardware.live import HardwareSnapshot, LivePoller
-from precgui.hardware.nvml import CLOCK_REASONS, NvmlSession, open_session
+from precgui.hardware.nvml import NvmlSession, open_session
 from precgui.hardware.readings import Missing
 from tests.hardware import cards
 from tests.hardware.fake_nvml import (

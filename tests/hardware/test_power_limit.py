@@ -12,7 +12,7 @@ import torch
 from precgui import config, job
 from precgui.engine import device, torch_facts
 from precgui.events import Event, RunStarted, StepDone
-from precgui.hardware import energy, rapl
+from precgui.hardware import energy, rapl, step_energy
 from precgui.hardware.power_limit import power_limits
 from precgui.hardware.readings import Missing
 from precgui.runs import held_power_limit
@@ -63,7 +63,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlantedCard:
 
 def run(path: Path, planted: PlantedCard, monkeypatch: pytest.MonkeyPatch, *settings: str) -> job.Job:
     """A run that is stopped after 1.2 s; the card is busy from the end of the idle baseline on."""
-    read_idle = energy.idle_power
+    read_idle = step_energy.idle_power
 
     def idle(seconds: float, wait: object) -> object:
         assert not planted.busy
@@ -76,7 +76,7 @@ def run(path: Path, planted: PlantedCard, monkeypatch: pytest.MonkeyPatch, *sett
             one.stop()
 
     monkeypatch.setattr(job, "idle_power", idle)
-    monkeypatch.setattr(energy, "LEAST_S", 0.05)
+    monkeypatch.setattr(step_energy, "LEAST_S", 0.05)
     monkeypatch.setattr(energy, "_LONGEST_GAP_S", 60.0)  # a busy machine
     monkeypatch.setattr(device, "choose", lambda _: torch.device("cpu"))  # in place of the GPU that `auto` may find
     wanted = ["threads=1", "record.tensors=false", "train.epochs=10000", "power.idle_s=0.2", *settings]

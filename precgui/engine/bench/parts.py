@@ -14,11 +14,11 @@ from precgui.engine.bench.timing import Timing, Work, compare, measure, once, wh
 from precgui.engine.device import synchronize
 from precgui.hardware import nvml
 from precgui.hardware.device import Device
-from precgui.hardware.energy import EnergyPlan, measure_step
 from precgui.hardware.free_memory import free_memory_bytes
 from precgui.hardware.gauge import ClockProbe
 from precgui.hardware.power import GpuSensor, RaplSensor, find_sensors
 from precgui.hardware.readings import Missing, known
+from precgui.hardware.step_energy import EnergyPlan, measure_step
 from precgui.sentences import L_, Sentence, filled, first_line, together
 
 PLAN = EnergyPlan(warm_up_s=3.0, idle_s=3.0, window_s=3.0, windows=3)

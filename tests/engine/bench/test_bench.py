@@ -15,8 +15,8 @@ from precgui.engine.bench import run as bench
 from precgui.engine.bench.run import BenchPlan, run_bench
 from precgui.engine.errors import EngineError
 from precgui.hardware import measured, power, rapl
-from precgui.hardware.energy import EnergyPlan
 from precgui.hardware.figures import csv_text
+from precgui.hardware.step_energy import EnergyPlan
 from precgui.hardware.support import Peak, Support
 from tests.warm_children import python
 

@@ -16,9 +16,9 @@ from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.panels.hardware.strip_chart import TEXT_PX, Band, Severity, Strip
 from precgui.gui.theme import themes
+from precgui.hardware.clock_reasons import CLOCK_REASONS
 from precgui.hardware.device_readings import QUANTITIES, DeviceReading, Process
 from precgui.hardware.live import HardwareSnapshot, LivePoller
-from precgui.hardware.nvml import CLOCK_REASONS
 from precgui.hardware.readings import Missing, Reading, gibibytes
 from precgui.words import _, paragraph, translated
 
