@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from precgui.config.names import check_format
-from precgui.config.sections import Patterns, Section
+from precgui.config.section import Patterns, Section
 from precgui.sentences import L_, Sentence
 
 _LORA: dict[str, JsonValue] = {"adapter.kind": ["lora"]}

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from precgui.config.names import DOWNLOADED, IMAGE_TASKS, MODELS, SIZELESS
 from precgui.config.precision_traits import TRAITS
-from precgui.config.sections import Section
+from precgui.config.section import Section
 from precgui.sentences import L_
 
 _BELOW_8_BITS: list[JsonValue] = [name for name, row in TRAITS.items() if row.weight_bits and row.weight_bits < 8]

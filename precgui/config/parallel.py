@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, JsonValue
 
 from precgui.config.names import check_format
 from precgui.config.precision_traits import traits
-from precgui.config.sections import Section
+from precgui.config.section import Section
 from precgui.sentences import L_, Sentence, together
 
 ALLREDUCED = ("fp32", "fp16", "bf16")  # summed by the collective itself

@@ -11,9 +11,9 @@ from typing import Any
 
 from precgui.config.new_places import folder_fault, place_fault, tensor_file_fault
 from precgui.config.precision_traits import traits
-from precgui.config.reading import ConfigError, build
 from precgui.config.sections import BESIDE_THE_RUN
 from precgui.config.tree import RunConfig
+from precgui.config.validation import ConfigError, build
 from precgui.sentences import L_, Sentence, together
 
 # Whose forward and backward pass is the same work in each step: no seeds, scales or observers that the host changes.

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from precgui.config.names import check_precision
 from precgui.config.precision_traits import traits
-from precgui.config.sections import as_pairs
+from precgui.config.section import as_pairs
 from precgui.formats.model import FloatFormat
 from precgui.formats.registry import blocks, get
 from precgui.sentences import L_, Sentence

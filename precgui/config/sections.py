@@ -7,61 +7,23 @@ for, and `show_if`, a mapping from a config path to the values (`*` stands for a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from precgui.config.intervals import IntervalText
 from precgui.config.names import BELOW_16_BITS, EMULATED, QUANTISED, check_format, check_number_format
 from precgui.config.precision_traits import TRAITS
+from precgui.config.section import Patterns, Section, as_table
 from precgui.formats.rounding import RoundingMode
-from precgui.sentences import L_, Sentence
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_texts(cls, given: Any) -> Any:
-        """Nothing, as `--set key=` is read, is the empty text where a text is asked for."""
-        if not isinstance(given, Mapping):
-            return given
-        texts = {name for name, field in cls.model_fields.items() if field.annotation is str}
-        return {name: "" if value is None and name in texts else value for name, value in given.items()}
-
-
-def _as_list(value: Any) -> Any:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def as_table(value: Any, form: str, example: str) -> Any:
-    """The table that `pattern=text, pattern=text` means; other values as they are. Raises ValueError."""
-    return dict(as_pairs(value, form, example)) if isinstance(value, str) else value
-
-
-def as_pairs(text: str, form: str, example: str) -> list[tuple[str, str]]:
-    """The pairs of `pattern=text, pattern=text`, in their order. Raises ValueError."""
-    pairs = []
-    for part in _as_list(text):
-        pattern, equals, name = (piece.strip() for piece in part.rpartition("="))
-        if not (equals and pattern and name):
-            raise ValueError(
-                Sentence("{part!r} is not {form}, such as {example}", part=part, form=form, example=example)
-            )
-        pairs.append((pattern, name))
-    return pairs
+from precgui.sentences import L_
 
 
 def _as_formats(value: Any) -> Any:
@@ -70,7 +32,6 @@ def _as_formats(value: Any) -> Any:
 
 FormatName = Annotated[str, AfterValidator(check_format)]
 NumberName = Annotated[str, AfterValidator(check_number_format)]
-Patterns = Annotated[list[str], BeforeValidator(_as_list)]
 LayerFormats = Annotated[dict[str, FormatName], BeforeValidator(_as_formats)]
 
 _WITH_MASTERS: dict[str, JsonValue] = {
@@ -451,4 +412,28 @@ class RecordConfig(Section):
         title=L_("Snapshot of step"),
         description=L_("A step that is kept whatever it holds, counted from 1. 0: only the first one with NaN or Inf."),
         json_schema_extra={"rare": True},
+    )
+
+
+class PowerConfig(Section):
+    """An idle baseline and a limit of power; only the limit moves the time of a step and its energy."""
+
+    idle_s: float = Field(
+        0.0,
+        ge=0,
+        le=600,
+        title=L_("Idle baseline"),
+        description=L_("The power of the idle devices is read for so long before the run. 0: not at all."),
+        json_schema_extra={"rare": True, "unit": "s"},
+    )
+    limit_w: float | None = Field(
+        None,
+        gt=0,
+        le=100_000,
+        title=L_("Power limit"),
+        description=L_(
+            "Of the GPU that trains: set for the run and set back after it. NVIDIA's driver lets an "
+            "administrator alone do so. Empty: as it is."
+        ),
+        json_schema_extra={"rare": True, "unit": "W"},
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
-from precgui.config.sections import Section, as_table
+from precgui.config.section import Section, as_table
 from precgui.sentences import L_, Sentence
 
 _METHODS: list[JsonValue] = ["magnitude", "wanda", "2:4", "channels"]

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from precgui.config.dotted import put_at
-from precgui.config.reading import ConfigError, build, load, to_toml
+from precgui.config.reading import load, to_toml
 from precgui.config.tree import RunConfig
+from precgui.config.validation import ConfigError, build
 from precgui.safe_open import read_text
 from precgui.sentences import L_, Sentence
 

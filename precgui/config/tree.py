@@ -11,14 +11,14 @@ from precgui.config.adapters import AdapterConfig, BaseConfig
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.names import MODELS, TASKS, check_model, check_precision, check_task
 from precgui.config.parallel import ParallelConfig, check_parallel
-from precgui.config.power import PowerConfig
 from precgui.config.schedule import PrecisionSchedule, changes_of, check_schedule
+from precgui.config.section import Section
 from precgui.config.sections import (
     OptimizerConfig,
+    PowerConfig,
     PrecisionOptions,
     RecordConfig,
     ScalingConfig,
-    Section,
     TrainConfig,
 )
 from precgui.config.sparsity import PruningConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tomli_w
 
-from precgui.config.reading import read_toml, toml_fault
+from precgui.config.toml_file import read_toml, toml_fault
 from precgui.errors import SentenceError
 from precgui.paths import state_dir
 from precgui.safe_open import replace_file

@@ -14,10 +14,14 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from precgui.config import DEFAULT_RECIPE, EMULATED, ConfigError, RunConfig, build, key_table, table_paths, table_text
 from precgui.config.dotted import put_at
-from precgui.config.reading import parse_toml, read_toml, toml_fault
+from precgui.config.precision_traits import EMULATED
+from precgui.config.recipes import DEFAULT_RECIPE
 from precgui.config.refusals import refusals
+from precgui.config.section import table_text
+from precgui.config.toml_file import parse_toml, read_toml, toml_fault
+from precgui.config.tree import RunConfig
+from precgui.config.validation import ConfigError, build, key_table, table_paths
 from precgui.runs.verdict.interim_analyses import InterimAnalyses, planned_looks
 from precgui.sentences import L_, Sentence, recased, together
 from precgui.sweeps.errors import SweepError

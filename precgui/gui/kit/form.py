@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLayout, QLineEdit, QVBoxLayout, QWid
 
 from precgui.config import ConfigError
 from precgui.config.dotted import put_at
-from precgui.config.reading import placed_fault
+from precgui.config.validation import placed_fault
 from precgui.gui.kit.editors import Editor
 from precgui.gui.kit.form_rows import LABEL_WIDTH, FieldRow, SectionCard
 from precgui.gui.kit.plain_text import PlainLabel

@@ -11,12 +11,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.events import NO_METRIC, Incident
+from precgui.events import NO_METRIC, POWER_SIGNALS, STATE_SIGNALS, Incident
 from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.figures import FIGURES, Figure
 from precgui.runs.metric import in_text, metric_of, shared
 from precgui.runs.run import SignalSource
-from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS, Axis
+from precgui.runs.signals import Axis
 from precgui.words import L_, Sentence, _, translated
 
 Scale = Literal["linear", "log2", "log10"]

@@ -9,8 +9,8 @@ from typing import Any, cast
 import h5py
 import numpy as np
 
-from precgui.config.reading import ConfigError, build_accepted
 from precgui.config.tree import RunConfig
+from precgui.config.validation import ConfigError, build_accepted
 from precgui.events import Incident, IncidentKind, Severity, Status
 from precgui.runs import signals
 from precgui.runs.errors import RunFileError

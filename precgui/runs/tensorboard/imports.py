@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from precgui.config.reading import ConfigError, build_accepted
 from precgui.config.tree import RunConfig
+from precgui.config.validation import ConfigError, build_accepted
 from precgui.events import Status
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from precgui.config.reading import read_toml, toml_fault
+from precgui.config.toml_file import read_toml, toml_fault
 from precgui.errors import SentenceError
 from precgui.runs.verdict.judge import Criterion
 from precgui.sentences import L_, Sentence, recased

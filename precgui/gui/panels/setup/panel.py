@@ -37,9 +37,9 @@ from precgui.config import (
 )
 from precgui.config.dotted import put_at
 from precgui.config.precision_traits import EMULATED_SENTENCE
-from precgui.config.reading import placed_fault
 from precgui.config.refusals import build_compatible
 from precgui.config.trainer_arguments import config_text, read_config
+from precgui.config.validation import placed_fault
 from precgui.events import Severity
 from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.kit.choice import ignore_wheel
