@@ -39,6 +39,23 @@ TENSOR_STATS = (
 )  # fmt: skip
 EXPONENT_BINS = 256
 
+# The signals that events bring. At every step, in the order of the file: `step` and `time_s` are the axes.
+# The last two are not in files of early versions and then NaN.
+STEP_SIGNALS = (
+    "loss", "scale", "skipped", "lr", "grad_norm", "step_s", "data_s", "samples", "memory_bytes",
+    "backward_passes", "optimizer_steps", "cpu_s",
+)  # fmt: skip
+EVALUATION_SIGNALS = ("val_loss", "val_accuracy")
+HOST_SIGNALS = ("load", "cpu_pressure", "preemptions")  # the fields of HostRead
+ZERO_SIGNALS = ("zeros_by_mask", "zeros_by_rounding")  # fields of ZerosCounted; of pruned runs only
+# Of each process of a run on several; the fields of RankStep. `NAME` is that of the first, `NAME:2` of rank 2.
+RANK_SIGNALS = (
+    "rank_step_s", "rank_wait_s", "rank_cpu_s", "rank_memory_bytes", "sent_bytes", "interface_bytes", "gradient_error",
+)  # fmt: skip
+POWER_SIGNALS = ("power_w", "energy_j")
+# What the devices did, read twice a second; the fields of DeviceRead.
+STATE_SIGNALS = ("utilisation", "tensor_use", "sm_use", "dram_use", "clock_mhz", "temperature_c", "clock_reasons")
+
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:

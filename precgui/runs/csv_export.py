@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.events import TENSOR_STATS, Incident
+from precgui.events import HOST_SIGNALS, POWER_SIGNALS, RANK_SIGNALS, STATE_SIGNALS, TENSOR_STATS, Incident
 from precgui.runs.csv_cells import write_table
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.json_text import plain
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import TABLES
 from precgui.runs.known_settings import known_config
-from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, RANK_SIGNALS, STATE_SIGNALS
 from precgui.runs.tensors.record import TensorHistory
 from precgui.sentences import Sentence
 

@@ -8,28 +8,21 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.hardware.nvml import HELD_BITS
+from precgui.events import (
+    EVALUATION_SIGNALS,
+    HOST_SIGNALS,
+    POWER_SIGNALS,
+    RANK_SIGNALS,
+    STATE_SIGNALS,
+    STEP_SIGNALS,
+    ZERO_SIGNALS,
+)
+from precgui.hardware.clock_reasons import HELD_BITS
 from precgui.runs.growable import GrowableArray, Values
 
 Axis = Literal["step", "time_s"]
 Series = tuple[NDArray[np.float64], NDArray[np.float64]]
 
-# Signals recorded at every step, in the order of the file. `step` and `time_s` are the axes.
-# The last two are not in files of early versions and then NaN.
-STEP_SIGNALS = (
-    "loss", "scale", "skipped", "lr", "grad_norm", "step_s", "data_s", "samples", "memory_bytes",
-    "backward_passes", "optimizer_steps", "cpu_s",
-)  # fmt: skip
-EVALUATION_SIGNALS = ("val_loss", "val_accuracy")
-HOST_SIGNALS = ("load", "cpu_pressure", "preemptions")  # the fields of `events.HostRead`
-ZERO_SIGNALS = ("zeros_by_mask", "zeros_by_rounding")  # fields of `events.ZerosCounted`; of pruned runs only
-# Of each process of a run on several; the fields of `events.RankStep`. `NAME` is that of the first, `NAME:2` of rank 2.
-RANK_SIGNALS = (
-    "rank_step_s", "rank_wait_s", "rank_cpu_s", "rank_memory_bytes", "sent_bytes", "interface_bytes", "gradient_error",
-)  # fmt: skip
-POWER_SIGNALS = ("power_w", "energy_j")
-# What the devices did, read twice a second; the fields of `events.DeviceRead`.
-STATE_SIGNALS = ("utilisation", "tensor_use", "sm_use", "dram_use", "clock_mhz", "temperature_c", "clock_reasons")
 # samples / (step_s + data_s), 1 where `clock_reasons` say that power, heat or a limit holds the clock down, and the
 # L2 norm of all weights where they were measured
 DERIVED_SIGNALS = ("samples_per_s", "clock_held", "weight_norm")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from precgui.config import RunConfig
-from precgui.events import Incident, Status
+from precgui.events import EVALUATION_SIGNALS, STATE_SIGNALS, STEP_SIGNALS, Incident, Status
 from precgui.gui.open_run import DrawnRun
 from precgui.runs.recorded_model import RecordedModel
-from precgui.runs.signals import EVALUATION_SIGNALS, SIGNALS, STATE_SIGNALS, STEP_SIGNALS, Axis, Series
+from precgui.runs.signals import SIGNALS, Axis, Series
 
 if TYPE_CHECKING:
     from precgui.gui.plots.linked import LinkedPlots

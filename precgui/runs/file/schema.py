@@ -14,8 +14,16 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 
-from precgui.events import EXPONENT_BINS, TENSOR_KINDS, TENSOR_STATS
-from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, RANK_SIGNALS, STATE_SIGNALS, STEP_SIGNALS
+from precgui.events import (
+    EXPONENT_BINS,
+    HOST_SIGNALS,
+    POWER_SIGNALS,
+    RANK_SIGNALS,
+    STATE_SIGNALS,
+    STEP_SIGNALS,
+    TENSOR_KINDS,
+    TENSOR_STATS,
+)
 
 SCHEMA = 1
 

@@ -13,12 +13,19 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.events import EXPONENT_BINS, TENSOR_STATS
+from precgui.events import (
+    EVALUATION_SIGNALS,
+    EXPONENT_BINS,
+    POWER_SIGNALS,
+    STATE_SIGNALS,
+    STEP_SIGNALS,
+    TENSOR_STATS,
+    ZERO_SIGNALS,
+)
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.known_settings import known_config
-from precgui.runs.signals import EVALUATION_SIGNALS, POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS, ZERO_SIGNALS
 from precgui.runs.tensorboard import event_file
 from precgui.runs.tensors.record import TensorHistory
 from precgui.runs.tensors.what_if import BIAS

@@ -16,7 +16,7 @@ import pytest
 
 import precgui
 from precgui.config import RunConfig
-from precgui.events import Incident, RunEnded, StepDone
+from precgui.events import STEP_SIGNALS, Incident, RunEnded, StepDone
 from precgui.runs.file.schema import (  # type: ignore[attr-defined]
     EVENT_ROW,
     FIXED_TEXTS,
@@ -27,7 +27,7 @@ from precgui.runs.file.schema import (  # type: ignore[attr-defined]
     TENSOR_KINDS,
     TENSOR_STATS,
 )
-from precgui.runs.signals import SIGNALS, STEP_SIGNALS
+from precgui.runs.signals import SIGNALS
 from precgui.runs.summary import summarise
 from tests.runs.synthetic import live_run, open_writer, synthetic_events
 
