@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from precgui.runs.figures import COSTS, FIGURES, Figure, study_figures
+from precgui.runs.figures import COSTS, FIGURES, Figure, metric_figure, study_figures
+from precgui.runs.metric import ACCURACY
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.members import StudyMember, chosen_members
 from precgui.runs.study.pairs import (
     ONE_STEP,
     PairedArm,
+    curve_distance,
     curve_distances,
     differences,
     log_ratios,
@@ -23,7 +25,6 @@ from precgui.runs.study.pairs import (
 )
 from precgui.runs.study.places import place_notes
 from precgui.runs.study.reach import LossReached, common_loss, loss_reached
-from precgui.runs.study.twin_floor import TwinFloor, twin_floor, twins_of
 from precgui.runs.timing import clock_note
 from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses
 from precgui.runs.verdict.judge import Sample, Verdict, judge
@@ -31,10 +32,15 @@ from precgui.runs.verdict.paired import PairedDifference, holm, paired_differenc
 from precgui.runs.verdict.success import judge_failures, success_text
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets, goals
 from precgui.sanitize import some_names
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, counted, filled, together
 
 LEVEL = 0.95
 BASELINE = L_("baseline")  # in a cell of the baseline itself
+_COMPARED = [each for each in (metric_figure(ACCURACY), *FIGURES.values()) if each.compared_by == "difference"]
+_FLOOR_IN_WORDS = {
+    "metric": L_("{value} in the metric"), "val_loss": L_("{value} in the validation loss"),
+    "train_loss": L_("{value} in the training loss"), "curve_distance": L_("{value} in the distance of the curves"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,15 @@ class Group:
     metrics: dict[str, GroupMetric]
     verdicts: dict[str, Verdict]
     to_loss: LossReached | None = None
+
+
+@dataclass(frozen=True)
+class TwinFloor:
+    """How far runs are from themselves when their start weights move by one ulp: `largest` over `n` twins."""
+
+    n: int
+    largest: dict[str, float]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -160,6 +175,44 @@ def make_study(
         groups, floor, looks.seeds, vars(runs[0].metric), notes, paired=_paired(arms, figures),
         grain=grain, members=members,
     )  # fmt: skip
+
+
+def twins_of(runs: Sequence[RunFigures]) -> tuple[RunFigures, ...]:
+    """The twins as if they were runs of an arm of their own."""
+    return tuple(replace(run, kind="run") for run in runs if run.kind == "twin")
+
+
+def twin_floor(arms: Sequence[PairedArm]) -> TwinFloor:
+    results: dict[str, list[float]] = {}
+    count = 0
+    for arm in arms:
+        base = {run.seed: run for run in arm.baseline if run.kind == "run" and run.came_through}
+        for twin in arm.runs:
+            if twin.seed in base and twin.came_through:
+                count += 1
+                for name, distance in _distances(twin, base[twin.seed]).items():
+                    results.setdefault(name, []).append(distance)
+    largest = {name: max(values) for name, values in results.items()}
+    return TwinFloor(count, largest, _twin_text(count, largest))
+
+
+def _distances(twin: RunFigures, base: RunFigures) -> dict[str, float]:
+    pairs = {figure.key: (figure.value(twin), figure.value(base)) for figure in _COMPARED}
+    results = {name: abs(a - b) for name, (a, b) in pairs.items() if a is not None and b is not None}
+    curve = curve_distance(twin, base)
+    return results | ({"curve_distance": curve} if curve is not None else {})
+
+
+def _twin_text(count: int, largest: Mapping[str, float]) -> str:
+    if not count:
+        return L_("no rounding twin was run: it is not known which differences are rounding alone")
+    distances = (filled(_FLOOR_IN_WORDS[name], value=f"{value:.4g}") for name, value in largest.items())
+    return counted(
+        "runs whose start weights moved by one ulp differ by up to {distances} ({count} twin): less is rounding alone",
+        "runs whose start weights moved by one ulp differ by up to {distances} ({count} twins): less is rounding alone",
+        count,
+        distances=together(*distances, between=", "),
+    )
 
 
 def _time_notes(arms: Sequence[PairedArm]) -> list[str]:
