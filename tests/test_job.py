@@ -17,7 +17,8 @@ from torch import nn
 
 from precgui import config, job, words
 from precgui.engine import tasks
-from precgui.engine.tasks import Batch, Digits
+from precgui.engine.tasks import Digits
+from precgui.engine.tasks.base import Batch
 from precgui.events import TENSOR_KINDS, Event, Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import disk

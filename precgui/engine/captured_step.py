@@ -13,7 +13,7 @@ from precgui.config.refusals import refusals
 from precgui.engine import device as devices
 from precgui.engine.casting import tensors_in
 from precgui.engine.errors import EngineError
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.engine.torch_private import tree_map
 from precgui.sentences import Sentence, first_line
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
 from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
-from precgui.engine.emulation.layers import ATTENTION, current_label
+from precgui.engine.emulation.labels import ATTENTION, current_label
 from precgui.engine.lost_digits import After, LostDigits
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.shadow.loop_tape import LoopTape

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.dtype_names import dtype_name
+from precgui.engine.module_calls import plain_name
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard
 from precgui.engine.telemetry.hook import Hook
-from precgui.engine.telemetry.module_hooks import plain_name
 from precgui.engine.torch_private import graph_task
 from precgui.events import ModelDescribed, ModuleInfo, ParameterInfo, ParameterRole
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from precgui.config import RunConfig
 from precgui.engine.journal import Journal
-from precgui.engine.precisions import Precision
+from precgui.engine.precisions.base import Precision
 from precgui.engine.run_parts import RunParts
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.events import StepDone
 
 _H = TypeVar("_H", bound="LoopHook")

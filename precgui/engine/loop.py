@@ -22,7 +22,7 @@ from precgui.engine.journal import Journal
 from precgui.engine.launched_step import ClockReading, LaunchedStep, PendingStep
 from precgui.engine.run_parts import RunParts
 from precgui.engine.strategy import Strategy
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.engine.telemetry.backends import Transfer
 from precgui.engine.telemetry.parameters import parameters_of, tensor_count
 from precgui.engine.update import learning_rate, total_norm

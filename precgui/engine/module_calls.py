@@ -1,4 +1,4 @@
-"""Hooks on the calls of all modules of the process."""
+"""The modules of a model by name, and hooks on the calls of all modules of the process."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard, guarded
 from precgui.engine.torch_private import autograd_node, node_number, sequence_number
+
+_WRAPPERS = ("_orig_mod.", "module.")  # of torch.compile and DistributedDataParallel
 
 
 def follow_modules(called: Callable[..., Any], returned: Callable[..., Any]) -> contextlib.ExitStack:
@@ -87,3 +89,10 @@ class ModuleStack:
         self._is_own.pop()
         if sys.exception() is not self._handled.pop():
             self._on_error()
+
+
+def plain_name(name: str) -> str:
+    """A name without what torch.compile and DistributedDataParallel put before it."""
+    for wrapper in _WRAPPERS:
+        name = "" if name == wrapper[:-1] else name.removeprefix(wrapper)
+    return name

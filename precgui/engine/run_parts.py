@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui.engine.ema import WeightAverage
-from precgui.engine.precisions import Precision
+from precgui.engine.module_calls import plain_name
+from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.conversion import Conversion
-from precgui.engine.tasks import Task
-from precgui.engine.telemetry.module_hooks import plain_name
+from precgui.engine.tasks.base import Task
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from precgui.engine import device as devices
 from precgui.engine.adapters.adapt import add_adapters
 from precgui.engine.adapters.base import prepare_base
 from precgui.engine.certificate import certificate
-from precgui.engine.precisions import Precision
+from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.conversion import Conversion
 from precgui.engine.run_parts import RunParts
-from precgui.engine.tasks import Task, Tell
+from precgui.engine.tasks.base import Task
+from precgui.engine.tasks.download import Tell
 from precgui.engine.update import make_average, make_optimizer
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from precgui.config import RunConfig
 from precgui.engine.hook import TrainingRun
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.engine.update import single_norms
 from precgui.events import StepDone
 

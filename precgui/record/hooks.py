@@ -18,11 +18,11 @@ from torch.utils.hooks import RemovableHandle
 
 from precgui.backward_order import first_nonfinite_gradient
 from precgui.config import RecordConfig
+from precgui.engine.module_calls import plain_name
 from precgui.engine.telemetry.backends import device_norms, fetched
 from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.telemetry.held import Copies, copies_in
 from precgui.engine.telemetry.hook import Hook
-from precgui.engine.telemetry.module_hooks import plain_name
 from precgui.engine.telemetry.parameters import parameters_of, updated_by
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Telemetry, Weight

@@ -13,7 +13,8 @@ from torch import nn
 from precgui import config
 from precgui.engine import loop, setup, tasks
 from precgui.engine.errors import EngineError
-from precgui.engine.tasks import Batch, Digits
+from precgui.engine.tasks import Digits
+from precgui.engine.tasks.base import Batch
 from precgui.events import Evaluated, Event, Incident, RunEnded, RunStarted, StepDone
 from precgui.sentences import Sentence
 from tests.engine.conftest import Record

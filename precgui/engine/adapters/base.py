@@ -21,7 +21,7 @@ from precgui.engine.journal import Journal
 from precgui.engine.loop import Loop
 from precgui.engine.pruning.hook import Pruning
 from precgui.engine.run_parts import RunParts
-from precgui.engine.tasks import Tell
+from precgui.engine.tasks.download import Tell
 from precgui.sentences import Sentence
 
 Build = Callable[[RunConfig, Tell, Callable[[], bool]], RunParts]  # as `precgui.engine.setup.build_run`

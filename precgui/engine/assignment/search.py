@@ -22,7 +22,7 @@ from precgui.engine.emulation.layers import layers
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.precisions.low import AnyFormat
 from precgui.engine.run_parts import RunParts
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.engine.torch_private import tree_leaves, tree_map
 from precgui.engine.train import train_quietly
 from precgui.formats.registry import bits_per_value

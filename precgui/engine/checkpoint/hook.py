@@ -17,7 +17,7 @@ from precgui.engine.checkpoint.random_state import random_states
 from precgui.engine.checkpoint.resume import origin
 from precgui.engine.checkpoint.state import training_state
 from precgui.engine.hook import LoopHook, RankExchange, TrainingRun, do_nothing
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.events import CheckpointDue, StepDone
 from precgui.sentences import L_, Sentence, message_of
 

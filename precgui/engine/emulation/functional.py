@@ -13,7 +13,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from precgui.config.names import EMULATED
-from precgui.engine.emulation.layers import MatmulArithmetic, labelled_as, linear
+from precgui.engine.emulation.labels import labelled_as
+from precgui.engine.emulation.layers import MatmulArithmetic, linear
 from precgui.engine.torch_private import DisableTorchFunction
 from precgui.sentences import L_
 

@@ -8,8 +8,7 @@ rounding unchanged (straight-through), which is why these are functions of their
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,29 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.emulation.accumulator import Accumulator
+from precgui.engine.emulation.labels import labelled_as
 from precgui.engine.emulation.operands import Identity, OperandQuantizer
 from precgui.engine.torch_private import ConvNd, DisableTorchFunction
 
 _CONVOLUTION = torch.ops.aten.convolution.default
 _CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 _EXACT = Identity()
-ATTENTION = "(attention)"  # the label of attention kernels, in whichever module
-_label_stack: list[str] = []
-
-
-@contextlib.contextmanager
-def labelled_as(label: str) -> Iterator[None]:
-    """Products inside count as those of a format, though their operands are held in FP32 (see `current_label`)."""
-    _label_stack.append(label)
-    try:
-        yield
-    finally:
-        _label_stack.pop()
-
-
-def current_label() -> str:
-    """The format of the products that are being computed outside of layers, or ''."""
-    return _label_stack[-1] if _label_stack else ""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from precgui.engine.emulation.layers import MatmulArithmetic, labelled_as, linear
+from precgui.engine.emulation.labels import labelled_as
+from precgui.engine.emulation.layers import MatmulArithmetic, linear
 from precgui.engine.errors import EngineError
 from precgui.engine.torch_private import DisableTorchFunction
 from precgui.sentences import L_

@@ -13,7 +13,7 @@ from precgui.engine.description import FirstPassOrder, described
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.journal import Journal
 from precgui.engine.run_parts import RunParts
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.events import StepDone
 
 

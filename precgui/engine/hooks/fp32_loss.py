@@ -15,8 +15,9 @@ from precgui.engine import execution, precisions
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.hooks.telemetry import TelemetryHook
 from precgui.engine.journal import Journal
+from precgui.engine.precisions.base import Precision
 from precgui.engine.run_parts import RunParts
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.engine.tasks.own import OwnTask
 from precgui.engine.telemetry.fp32_repetition import Repetition, Repetitions
 from precgui.engine.telemetry.recorder import Telemetry
@@ -46,7 +47,7 @@ class Fp32Loss(LoopHook):
         telemetry = run.hook(TelemetryHook)
         return cls(run.config, run.parts, run.journal, telemetry.telemetry if telemetry is not None else None)
 
-    def precision_changed(self, precision: precisions.Precision) -> None:
+    def precision_changed(self, precision: Precision) -> None:
         self._precision = precision.config.precision
 
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:

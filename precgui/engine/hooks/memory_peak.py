@@ -13,7 +13,7 @@ from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.journal import Journal
 from precgui.engine.memory import MemoryEvents, sizes_bytes
 from precgui.engine.run_parts import RunParts
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.sentences import L_
 
 MEASURED_BY = L_("allocated by tensors (profiler)")

@@ -17,9 +17,9 @@ from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.hooks.first_census import FirstStepCensus
 from precgui.engine.hooks.telemetry import TelemetryHook
 from precgui.engine.journal import Journal
-from precgui.engine.precisions import Precision
+from precgui.engine.precisions.base import Precision
 from precgui.engine.run_parts import RunParts
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.engine.telemetry.recorder import Telemetry
 from precgui.events import Severity, StepDone
 from precgui.sentences import L_, filled

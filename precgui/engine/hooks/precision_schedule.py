@@ -18,10 +18,10 @@ from precgui.engine.certificate import certificate
 from precgui.engine.errors import EngineError
 from precgui.engine.extended_arithmetic import exact_sum, inverse
 from precgui.engine.hook import LoopHook, TrainingRun
-from precgui.engine.precisions import Precision
+from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.conversion import Conversion
 from precgui.engine.run_parts import RunParts
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.events import StepDone
 from precgui.sentences import L_, Sentence, filled
 

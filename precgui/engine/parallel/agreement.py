@@ -17,7 +17,7 @@ from precgui.sentences import Sentence
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
-    from precgui.engine.tasks import Batch
+    from precgui.engine.tasks.base import Batch
 
 _OF_ONE_RANK: Mapping[str, Any] = {
     "title": True, "device": True, "threads": True, "record": True, "train": {"save_to"}, "adapter": {"save_to"},

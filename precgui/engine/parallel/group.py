@@ -22,7 +22,7 @@ from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
-    from precgui.engine.tasks import Batch
+    from precgui.engine.tasks.base import Batch
 
 MORE_TIME_S = 5.0  # a collective waits longer than the launcher, which knows who does not answer
 _FAILURE = "failure"  # the key of the text of a rank that ends

@@ -28,7 +28,7 @@ from precgui.engine.parallel.agreement import batches_digest, data_identity, req
 from precgui.engine.parallel.group import RankGroup, slice_of
 from precgui.engine.parallel.hooks import GradientTraffic, make_hook
 from precgui.engine.strategy import Slice, Strategy
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.engine.torch_private import BatchNormNd
 from precgui.events import Emit, Event, Incident, RankStep, StepDone
 from precgui.sentences import L_, Sentence, filled

@@ -14,8 +14,6 @@ from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
 from precgui.sentences import together
 
-__all__ = ["Precision", "chosen", "make"]
-
 
 def chosen(config: RunConfig) -> type[Precision]:
     """The class of the precision that the config names."""

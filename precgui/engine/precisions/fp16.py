@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from precgui.config.doubts import doubts
-from precgui.engine.emulation.layers import ATTENTION, MatmulArithmetic, emulate_products, layers
+from precgui.engine.emulation.labels import ATTENTION
+from precgui.engine.emulation.layers import MatmulArithmetic, emulate_products, layers
 from precgui.engine.emulation.operands import TorchCast
 from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.precisions import fp32_modules

@@ -16,9 +16,9 @@ from precgui.config import RunConfig
 from precgui.engine import device as devices
 from precgui.engine import execution, precisions, tasks
 from precgui.engine.adapters.adapt import add_adapters, parts_of_memory
-from precgui.engine.precisions import Precision
+from precgui.engine.precisions.base import Precision
 from precgui.engine.profile.tracker import MemoryTracker
-from precgui.engine.tasks import Batch, Task
+from precgui.engine.tasks.base import Batch, Task
 from precgui.engine.torch_private import fake_tensor_mode, tree_map_only
 from precgui.engine.update import make_average, make_optimizer, single_norms, total_norm
 from precgui.sentences import L_

@@ -28,7 +28,7 @@ from precgui.engine.profile.operations import (
     row_key,
 )
 from precgui.engine.profile.step_template import StepTemplate, template_of, times_of_steps
-from precgui.engine.tasks import Batch, Task
+from precgui.engine.tasks.base import Batch, Task
 from precgui.sentences import L_, Sentence
 
 WARM_STEPS = 3

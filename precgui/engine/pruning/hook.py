@@ -14,13 +14,13 @@ from precgui.config.refusals import outside_of_run
 from precgui.engine.emulation.native_fp8 import NativeLinear
 from precgui.engine.errors import EngineError
 from precgui.engine.hook import LoopHook, TrainingRun, do_nothing
-from precgui.engine.precisions import Precision
+from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.layer_formats import find_layer_formats
 from precgui.engine.pruning import masks
 from precgui.engine.pruning.masks import InputNorms
 from precgui.engine.pruning.sparse_kernels import has_sparse_kernels, sparse_speed
 from precgui.engine.run_parts import RunParts
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.engine.torch_private import ConvNd
 from precgui.events import IncidentKind, StepDone, ZerosCounted
 from precgui.sanitize import some_names

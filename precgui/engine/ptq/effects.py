@@ -23,7 +23,7 @@ from precgui.engine.ptq.methods import Method, passes_of, quantise_layers
 from precgui.engine.ptq.quantised_layers import KvRounding, QuantisedLayer, applied
 from precgui.engine.ptq.rounding import RowRounding, round_rows
 from precgui.engine.ptq.scale_folds import ScalePlaces, scale_folds
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.formats.checkpoints.target_forms import keeps_input_scale
 from precgui.formats.weight_formats import WeightFormat
 from precgui.sentences import L_, message_of

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError, Stopped
-from precgui.engine.tasks import Batch, Task
+from precgui.engine.tasks.base import Batch, Task
 from precgui.sentences import L_
 
 Truth = Literal["kl", "output_error", "loss"]

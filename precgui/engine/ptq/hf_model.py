@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from precgui.engine.errors import EngineError
 from precgui.engine.ptq.layer_matrix import mark_turned
-from precgui.engine.tasks import Batch
-from precgui.engine.tasks.base import Ratio
+from precgui.engine.tasks.base import Batch, Ratio
 from precgui.engine.tasks.text import corpus, manual
 from precgui.events import Metric
 from precgui.sentences import L_, Sentence, first_line

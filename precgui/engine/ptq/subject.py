@@ -18,7 +18,8 @@ from precgui.engine.errors import EngineError
 from precgui.engine.ptq.effects import CALIBRATION_BATCHES, EffectMeter
 from precgui.engine.ptq.held_out import HeldOut
 from precgui.engine.ptq.hf_model import hugging_face_task
-from precgui.engine.tasks import Batch, Task, Tell
+from precgui.engine.tasks.base import Batch, Task
+from precgui.engine.tasks.download import Tell
 from precgui.formats.weight_formats import WeightFormat
 from precgui.sentences import Sentence
 

@@ -18,9 +18,10 @@ from precgui.config import RunConfig, build
 from precgui.engine import backend_flags, execution, precisions, tasks
 from precgui.engine import device as devices
 from precgui.engine.errors import EngineError, Stopped
+from precgui.engine.precisions.base import Precision
 from precgui.engine.snapshot.replay import StepProgress, train_to_snapshot
 from precgui.engine.snapshot.step import StepSnapshot, read_snapshot, set_random_state
-from precgui.engine.tasks import Task
+from precgui.engine.tasks.base import Task
 from precgui.engine.torch_private import tree_leaves
 from precgui.sentences import L_, Sentence
 
@@ -173,7 +174,7 @@ class _Comparison:
         self.result.scales[name] = precision.scale
         on_gradients(model, precision.scale)
 
-    def _loss(self, model: nn.Module, precision: precisions.Precision, config: RunConfig) -> float:
+    def _loss(self, model: nn.Module, precision: Precision, config: RunConfig) -> float:
         """The mean loss over the batches of the step, with its gradients left in the model."""
         batches = self._snapshot.batches
         samples = sum(len(targets) for _, targets in batches)

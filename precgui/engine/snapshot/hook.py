@@ -14,7 +14,7 @@ from precgui.engine.hook import LoopHook, TrainingRun, do_nothing
 from precgui.engine.journal import Journal
 from precgui.engine.run_parts import RunParts
 from precgui.engine.snapshot.step import StepSnapshot, random_state
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.events import StepDone
 from precgui.sentences import L_, Sentence, message_of
 

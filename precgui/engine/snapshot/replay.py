@@ -13,7 +13,7 @@ from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.journal import Journal
 from precgui.engine.loop import Loop
 from precgui.engine.snapshot.step import StepSnapshot, random_state, set_random_state
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.engine.train import make_loop, unrecorded
 from precgui.sentences import Sentence
 

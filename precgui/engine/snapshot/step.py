@@ -15,7 +15,7 @@ from precgui.engine import device as devices
 from precgui.engine.casting import tensors_in
 from precgui.engine.errors import EngineError
 from precgui.engine.snapshot.file import pack_tree, read_tensors, unpack_tree, write_tensors
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.sentences import L_, Sentence, message_of
 
 _SCHEMA = 1

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from precgui.engine.module_calls import plain_name
 from precgui.engine.telemetry import cpu_kernels as k
 from precgui.engine.telemetry.backends import StatsBackend, listed
-from precgui.engine.telemetry.module_hooks import plain_name
 from precgui.engine.telemetry.parameters import Named, Weight
 from precgui.engine.telemetry.readable import readable
 from precgui.engine.telemetry.statistics import StatisticsTable

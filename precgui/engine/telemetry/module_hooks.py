@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from precgui.engine.module_calls import plain_name
 from precgui.engine.telemetry.fp32_repetition import Repetition, Repetitions, is_in_16_bits, repeated_in_fp32
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard
 from precgui.engine.telemetry.hook import Hook
@@ -25,7 +26,6 @@ _CALLS = 50
 _COLD = 1.5  # times what a hook takes when nothing else runs between its calls
 _PAUSE_STEPS = 16  # a run that stays broken is not slowed down by a second pass in each step
 _WATCH_STEPS = 1000  # with hooks on all modules after a bad step whose module is not known
-_WRAPPERS = ("_orig_mod.", "module.")
 Measure = Callable[[str, str, Tensor], None]  # kind, name, tensor
 
 
@@ -271,10 +271,3 @@ def hook_s() -> float:
 
     taken = min(called_s(hooked=True) for _ in range(5)) - min(called_s(hooked=False) for _ in range(5))
     return max(_COLD * taken, 0.0)
-
-
-def plain_name(name: str) -> str:
-    """A name without what torch.compile and DistributedDataParallel put before it."""
-    for wrapper in _WRAPPERS:
-        name = "" if name == wrapper[:-1] else name.removeprefix(wrapper)
-    return name

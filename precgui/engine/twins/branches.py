@@ -15,10 +15,10 @@ from precgui.engine.errors import Stopped
 from precgui.engine.extended_arithmetic import exact_sum
 from precgui.engine.journal import Journal
 from precgui.engine.loop import Loop
-from precgui.engine.precisions import Precision
+from precgui.engine.precisions.base import Precision
 from precgui.engine.run_parts import RunParts
 from precgui.engine.snapshot.step import StepSnapshot, random_state, set_random_state
-from precgui.engine.tasks import Batch
+from precgui.engine.tasks.base import Batch
 from precgui.engine.train import make_loop
 from precgui.engine.twins.arms import (
     REFERENCE,

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from precgui.engine import tasks, train
 from precgui.engine.hooks.fp32_loss import Fp32Loss
-from precgui.engine.tasks import Batch, Digits
+from precgui.engine.tasks import Digits
+from precgui.engine.tasks.base import Batch
 from precgui.events import Event, Facts, StepDone
 from tests.engine.conftest import Record
 

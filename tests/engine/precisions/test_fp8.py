@@ -14,7 +14,7 @@ from precgui.engine.emulation import native_fp8
 from precgui.engine.emulation.layers import EmulatedConv2d, EmulatedLinear
 from precgui.engine.emulation.operands import AmaxScale, BatchSeed
 from precgui.engine.errors import EngineError
-from precgui.engine.precisions import Precision
+from precgui.engine.precisions.base import Precision
 from precgui.events import Incident, RunStarted
 from tests.engine.conftest import Record
 from tests.engine.precisions.layer_gradients import gradients

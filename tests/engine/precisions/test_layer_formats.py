@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from precgui import config
 from precgui.engine import precisions
 from precgui.engine.errors import EngineError
-from precgui.engine.precisions import Precision
+from precgui.engine.precisions.base import Precision
 from tests.engine.precisions.layer_gradients import gradients
 
 CPU = torch.device("cpu")

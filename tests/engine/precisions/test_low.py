@@ -17,7 +17,7 @@ from precgui.engine import precisions
 from precgui.engine.emulation.accumulator import Accumulator
 from precgui.engine.emulation.operands import AmaxScale, BatchSeed
 from precgui.engine.errors import EngineError
-from precgui.engine.precisions import Precision
+from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.low import largest
 from precgui.events import StepDone
 from tests.engine.conftest import Record

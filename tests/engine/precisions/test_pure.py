@@ -9,7 +9,8 @@ from torch import nn
 from precgui import config
 from precgui.engine import precisions
 from precgui.engine.errors import EngineError
-from precgui.engine.precisions import Precision, fp32_modules
+from precgui.engine.precisions import fp32_modules
+from precgui.engine.precisions.base import Precision
 from precgui.events import Incident, StepDone
 from tests.engine.conftest import Record
 
