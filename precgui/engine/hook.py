@@ -203,9 +203,27 @@ class EarlierSteps(Protocol):
     """The steps that a run made before it goes on; see `precgui.engine.checkpoint.resume`."""
 
     @property
+    def sentence(self) -> str:
+        """A sentence about the break, for the record."""
+        ...
+
+    @property
     def steps_in_epoch(self) -> int:
         """Those of the present epoch."""
         ...
+
+    def other_threads(self, run: TrainingRun) -> str:
+        """A sentence where the run goes on with another number of CPU threads; empty where it does not."""
+        ...
+
+    def begin(self, run: TrainingRun) -> None:
+        """Put their state into a run that has just been built. Raises EngineError where it differs."""
+
+    def begin_epoch(self, run: TrainingRun) -> None:
+        """Random numbers as at the beginning of the epoch, whose order of data they gave."""
+
+    def pass_by(self, run: TrainingRun, groups: Iterator[Any]) -> None:
+        """Draw the batches of the steps that were made; random numbers are then those after the last of them."""
 
 
 class RankExchange(Protocol):

@@ -15,9 +15,8 @@ from precgui.config import RunConfig
 from precgui.engine import device as devices
 from precgui.engine import execution
 from precgui.engine.captured_step import captured
-from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import EngineError
-from precgui.engine.hook import LoopHook, TrainingRun
+from precgui.engine.hook import EarlierSteps, LoopHook, TrainingRun
 from precgui.engine.journal import Journal
 from precgui.engine.launched_step import ClockReading, LaunchedStep, PendingStep
 from precgui.engine.run_parts import RunParts
@@ -35,7 +34,7 @@ class Loop:
 
     def __init__(
         self, config: RunConfig, parts: RunParts, journal: Journal, stopped: Callable[[], bool],
-        hooks: Sequence[type[LoopHook]] = (), strategy: Strategy | None = None, resumed: Resumption | None = None,
+        hooks: Sequence[type[LoopHook]] = (), strategy: Strategy | None = None, resumed: EarlierSteps | None = None,
     ) -> None:  # fmt: skip
         """Raises EngineError for a config that a hook or the strategy refuses, or a checkpoint of another run."""
         self.config, self.journal, self._asked_to_stop = config, journal, stopped

@@ -13,7 +13,6 @@ from precgui.config import RunConfig
 from precgui.engine import backend_flags, execution, precisions, tasks
 from precgui.engine import device as devices
 from precgui.engine.adapters.adapt import add_adapters
-from precgui.engine.adapters.base import prepare_base
 from precgui.engine.certificate import certificate
 from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.conversion import Conversion
@@ -26,13 +25,13 @@ from precgui.engine.update import make_average, make_optimizer
 def build_run(
     config: RunConfig,
     tell: Tell,
-    stopped: Callable[[], bool] = lambda: False,
     shard: Callable[[nn.Module], None] | None = None,
+    fill_base: Callable[[nn.Module], None] | None = None,
 ) -> RunParts:
     """Set torch's switches for this run and build its parts. `tell` receives a sentence about each long wait.
 
-    Training of a base ends with Stopped when `stopped()` becomes true. `shard` may exchange the parameters of the
-    converted model, before the optimizer takes them. Raises EngineError for faults that the user can correct.
+    `shard` may exchange the parameters of the converted model, before the optimizer takes them. `fill_base` puts the
+    weights of its base into the model of a run with adapters. Raises EngineError for faults that the user can correct.
     """
     threads = devices.pin_threads(config.threads)
     device = devices.choose(config.device)
@@ -44,7 +43,7 @@ def build_run(
     torch.manual_seed(config.seed)
     task = tasks.make(config, tell)
     # Every precision starts from the same FP32 weights: built first, converted after.
-    model = start_model(config, task, device, precision, tell, stopped)
+    model = start_model(config, task, device, precision, fill_base)
     weights_hash, state_names = _hash(model), frozenset(model.state_dict())
     conversion = Conversion(model) if config.precision_schedule else None
     model = execution.prepare_model(precision.convert(model), config.train, precision)
@@ -63,13 +62,14 @@ def build_run(
 
 
 def start_model(
-    config: RunConfig, task: Task, device: torch.device, precision: Precision, tell: Tell, stopped: Callable[[], bool]
-) -> nn.Module:
+    config: RunConfig, task: Task, device: torch.device, precision: Precision,
+    fill_base: Callable[[nn.Module], None] | None,
+) -> nn.Module:  # fmt: skip
     """The model in FP32 before its first step: a run with adapters first gets its base."""
     model = task.model()
     with_adapters = config.adapter.kind != "none"
-    if with_adapters:
-        prepare_base(model, config, tell, stopped, build_run)
+    if with_adapters and fill_base is not None:
+        fill_base(model)
     if config.train.rounding_twin:
         move_by_one_ulp(model, config.seed)
     if with_adapters:

@@ -9,6 +9,7 @@ from pathlib import Path
 from precgui.config import RunConfig
 from precgui.engine import backend_flags, execution
 from precgui.engine import device as devices
+from precgui.engine.adapters.base import prepare_base
 from precgui.engine.adapters.hook import Adapters
 from precgui.engine.checkpoint.hook import Checkpoints
 from precgui.engine.checkpoint.resume import Resumption
@@ -86,7 +87,7 @@ def make_loop(
 
     strategy = strategy or Strategy()
     with strategy.building(config):
-        parts = build_run(config, tell, stopped, strategy.shard)
+        parts = build_run(config, tell, strategy.shard, lambda model: prepare_base(model, config, tell, stopped))
     return Loop(config, parts, journal, stopped, HOOKS if hooks is None else hooks, strategy, resumed)
 
 

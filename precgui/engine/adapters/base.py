@@ -21,16 +21,16 @@ from precgui.engine.journal import Journal
 from precgui.engine.loop import Loop
 from precgui.engine.pruning.hook import Pruning
 from precgui.engine.run_parts import RunParts
+from precgui.engine.setup import build_run
 from precgui.engine.tasks.download import Tell
 from precgui.sentences import Sentence
 
-Build = Callable[[RunConfig, Tell, Callable[[], bool]], RunParts]  # as `precgui.engine.setup.build_run`
 _LR = 2e-3  # of AdamW, as in the recipe gpt-quick
 _CONTENT = "parameters and buffers"  # of a kept file: files with other content are not found
 
 
-def prepare_base(model: nn.Module, config: RunConfig, tell: Tell, stopped: Callable[[], bool], build: Build) -> None:
-    """Fill the model with the weights of its base, which is trained in a run of `build` where no file has them.
+def prepare_base(model: nn.Module, config: RunConfig, tell: Tell, stopped: Callable[[], bool]) -> None:
+    """Fill the model with the weights of its base, which is trained in a run of its own where no file has them.
 
     Raises EngineError, and Stopped when `stopped()` becomes true.
     """
@@ -41,7 +41,7 @@ def prepare_base(model: nn.Module, config: RunConfig, tell: Tell, stopped: Calla
     elif config.base.train_steps:
         path = kept_base(config)
         if not path.is_file():
-            _train(config, path, tell, stopped, build)
+            _train(config, path, tell, stopped)
         load_weights(model, str(path))
 
 
@@ -65,7 +65,7 @@ def _training(config: RunConfig) -> RunConfig:
     )  # fmt: skip
 
 
-def _train(config: RunConfig, path: Path, tell: Tell, stopped: Callable[[], bool], build: Build) -> None:
+def _train(config: RunConfig, path: Path, tell: Tell, stopped: Callable[[], bool]) -> None:
     steps = config.base.train_steps
     tell(
         Sentence(
@@ -73,7 +73,7 @@ def _train(config: RunConfig, path: Path, tell: Tell, stopped: Callable[[], bool
             steps=steps,
         )
     )
-    parts = _trained(_training(config), stopped, build)
+    parts = _trained(_training(config), stopped)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_weights(tensors_of(parts.model), path)
@@ -83,7 +83,7 @@ def _train(config: RunConfig, path: Path, tell: Tell, stopped: Callable[[], bool
         ) from None
 
 
-def _trained(config: RunConfig, stopped: Callable[[], bool], build: Build) -> RunParts:
+def _trained(config: RunConfig, stopped: Callable[[], bool]) -> RunParts:
     """The parts of a run that nobody watches, after its last step."""
 
     def check(message: str) -> None:
@@ -91,7 +91,7 @@ def _trained(config: RunConfig, stopped: Callable[[], bool], build: Build) -> Ru
             raise Stopped
 
     with backend_flags.restored():
-        parts = build(config, check, stopped)
+        parts = build_run(config, check)
         Loop(
             config, parts, Journal(lambda event: None), stopped, (Pruning,)
         ).train()  # no other hook changes the weights

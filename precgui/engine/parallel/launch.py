@@ -24,7 +24,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from precgui.config import RunConfig
 from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import EngineError
-from precgui.engine.parallel import rank as inside
+from precgui.engine.parallel import rank_run
 from precgui.engine.parallel.error_files import COLLECTIVE, RankFailure, read_failures
 from precgui.events import Emit, Event, RunEnded
 from precgui.process.spawn import safe_path
@@ -181,7 +181,7 @@ class RanksChannel:
                 logs_specs=DefaultLogsSpecs(log_dir=self._folder, redirects=Std.ALL),
             )  # fmt: skip
             try:
-                start = elastic_launch(parallel, inside.main)
+                start = elastic_launch(parallel, rank_run.main)
                 start(self._far, self._config.model_dump(), self._start_s, *self._of_run)
             except ChildFailedError as error:  # the pipes have told of it, except of ranks that had not begun
                 self._first_lost, self._first_failure = error.get_first_failure()
@@ -209,7 +209,7 @@ class RanksChannel:
         rank.heard_s = time.monotonic()
         if isinstance(message, list):
             return message
-        if isinstance(message, inside.Alive):
+        if isinstance(message, rank_run.Alive):
             rank.pid = message.pid
             if self._far and all(other.pid for other in self._ranks):
                 self._close_far()  # all have theirs

@@ -1,26 +1,38 @@
-"""The run of one rank, and a sentence where another rank has ended it."""
+"""The run of one rank, a sentence where another rank has ended it, and the inside of a process that precgui started.
+
+Such a process trains, sends the events of the first rank, and ends with its launcher.
+"""
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from precgui.checkpoint_files import part_of_rank
-from precgui.config import RunConfig
+from precgui.config import RunConfig, build
 from precgui.engine import backend_flags
 from precgui.engine import device as devices
 from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import Stopped
 from precgui.engine.parallel.agreement import require_same
-from precgui.engine.parallel.error_files import LostRank, failure_of
+from precgui.engine.parallel.error_files import LostRank, RankFailure, failure_of, write_failure
 from precgui.engine.parallel.group import RankGroup, joined
 from precgui.engine.parallel.hooks import GradientTraffic
 from precgui.engine.parallel.replicated import Replicated
 from precgui.engine.train import make_loop
 from precgui.events import Emit
+from precgui.process.child import EventPipe, Stop, StopToken
+from precgui.process.spawn import forget_safe_path
 from precgui.sentences import Sentence, first_line
 
 BLAME_S = 1.5  # in which the rank that failed first says why
@@ -97,3 +109,69 @@ def _lost(group: RankGroup, error: BaseException, limit_s: float) -> str:
         why=first_line(error),
         limit_s=limit_s,
     )
+
+
+# The process that precgui started for a rank -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Alive:
+    """Sent again and again by a thread, so that a process that was stopped is noticed."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """The last message of a rank that ended well; one that raised leaves its cause in its error file."""
+
+
+def main(
+    ends: Sequence[Connection], config: Mapping[str, Any], start_s: float, run_id: str, run_file: Path | None = None,
+    checkpoint: Path | None = None, sentence: str = "",
+) -> None:  # fmt: skip
+    """Entry point that torchrun's agent calls in each rank. `start_s` is the zero of event times.
+
+    `checkpoint` is the first rank's file to go on from, `sentence` that about the break.
+    """
+    forget_safe_path()
+    _die_with_launcher()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the launcher, which then asks to stop
+    faulthandler.enable()
+    rank = int(os.environ["RANK"])
+    for other, end in enumerate(ends):
+        if other != rank:
+            end.close()  # so that the end of a process is the end of its pipe
+    control, pipe = StopToken(), EventPipe(ends[rank], sign_of_life=Alive(os.getpid()))
+    threading.Thread(target=_obey, args=(ends[rank], control), name="launcher", daemon=True).start()
+    failure: RankFailure | None = None
+    try:
+        resumed = Resumption.read(checkpoint, sentence) if checkpoint is not None else None
+        train_rank(build(config), pipe.emit, control.stopped, start_s, run_id, run_file, resumed)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises is told by the launcher
+        failure = failure_of(rank, error)
+        write_failure(failure)
+    pipe.close()
+    if failure is None:
+        pipe.send(Done())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if failure is not None:
+        os._exit(1)  # the threads of a broken collective do not end
+
+
+def _obey(connection: Connection, control: StopToken) -> None:
+    """Wait for Stop; the end of the pipe ends this process."""
+    try:
+        while isinstance(connection.recv(), Stop):
+            control.stop()
+    except (EOFError, OSError):
+        os._exit(1)  # the launcher is gone, whatever this process is waiting for
+
+
+def _die_with_launcher() -> None:
+    """Let the Linux kernel kill this process when the thread that started it ends, even while it is stopped."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
