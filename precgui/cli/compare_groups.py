@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from precgui.runs.report.group_table import SettingsMatrix
     from precgui.runs.report.writing import ReportKind
     from precgui.runs.study.energy import EnergyPrice
-    from precgui.runs.study.figures import RunFigures
     from precgui.runs.study.groups import Study
+    from precgui.runs.study.run_figures import RunFigures
     from precgui.runs.tensorboard.imported_run import ImportedRun
     from precgui.runs.verdict.targets import Targets
 

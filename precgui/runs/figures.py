@@ -11,7 +11,7 @@ from precgui.runs.metric import in_text, with_unit
 from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
-    from precgui.runs.study.figures import RunFigures
+    from precgui.runs.study.run_figures import RunFigures
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from precgui.config import RunConfig
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.known_settings import flat
-from precgui.runs.study.figures import RunFigures, RunKind, figures_of
+from precgui.runs.study.figures import figures_of
 from precgui.runs.study.groups import Study, make_study
 from precgui.runs.study.members import StudyMember, with_detail
+from precgui.runs.study.run_figures import RunFigures, RunKind
 from precgui.runs.verdict.interim_analyses import InterimAnalyses
 from precgui.runs.verdict.targets import Targets
 from precgui.sentences import L_, Sentence, message_of, without_stop

@@ -8,7 +8,7 @@ import pytest
 
 from precgui.events import Metric
 from precgui.runs.figures import COSTS, FIGURES, metric_figure, study_figures
-from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.run_figures import RunFigures
 
 
 @pytest.mark.parametrize("key", ["step_s", "cpu_s", "memory_bytes", "tensor_use", "time_s"])

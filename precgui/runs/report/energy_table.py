@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from precgui.hardware.energy import SENSOR_ERROR
 from precgui.runs.report.group_table import Row, with_level
 from precgui.runs.study.energy import EnergyPrice, GroupEnergy, study_energy
-from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import BASELINE, LEVEL, Study
+from precgui.runs.study.run_figures import RunFigures
 from precgui.sentences import L_, Sentence, together
 
 _NOT_RECORDED = L_("no run recorded it")

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import Study
+from precgui.runs.study.run_figures import RunFigures
 
 BandLoss = Literal["training", "validation"]
 BandAxis = Literal["steps", "cpu_s", "time_s", "joules"]

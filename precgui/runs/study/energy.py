@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from statistics import mean
 
 from precgui.errors import SentenceError
-from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import BASELINE, LEVEL, Group, Study
 from precgui.runs.study.guide_claims import guide_claims
 from precgui.runs.study.reach import reached_text
+from precgui.runs.study.run_figures import RunFigures
 from precgui.runs.verdict.paired import paired_difference
 from precgui.sentences import L_, Sentence
 

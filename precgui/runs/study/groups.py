@@ -11,7 +11,6 @@ import numpy as np
 
 from precgui.runs.figures import COSTS, FIGURES, Figure, metric_figure, study_figures
 from precgui.runs.metric import ACCURACY
-from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.members import StudyMember, chosen_members
 from precgui.runs.study.pairs import (
     ONE_STEP,
@@ -25,6 +24,7 @@ from precgui.runs.study.pairs import (
 )
 from precgui.runs.study.places import place_notes
 from precgui.runs.study.reach import LossReached, common_loss, loss_reached
+from precgui.runs.study.run_figures import RunFigures
 from precgui.runs.timing import clock_note
 from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses
 from precgui.runs.verdict.judge import Sample, Verdict, judge

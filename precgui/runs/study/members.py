@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from precgui.runs.study.figures import ENDED, RunFigures, RunKind
+from precgui.runs.study.run_figures import ENDED, RunFigures, RunKind
 from precgui.sanitize import some_names
 from precgui.sentences import L_, Sentence, counted
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from precgui.runs.identity import other_result
-from precgui.runs.study.figures import ENDED, RunFigures
+from precgui.runs.study.run_figures import ENDED, RunFigures
 from precgui.runs.timing import StepClock, clock_for, why_no_time
 from precgui.runs.verdict.judge import Sample
 from precgui.sanitize import some_names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.run_figures import RunFigures
 from precgui.sanitize import some_names
 from precgui.sentences import L_, Sentence, counted, together
 

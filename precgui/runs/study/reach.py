@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.run_figures import RunFigures
 from precgui.sentences import Sentence
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from precgui.runs.compare import names
 from precgui.runs.known_settings import NOT_KNOWN
 from precgui.runs.run import Run
-from precgui.runs.study.figures import RunFigures, figures_of
+from precgui.runs.study.figures import figures_of
+from precgui.runs.study.run_figures import RunFigures
 
 _MAX_FIELDS = 3  # differing fields in a name; more are a number
 _IN_NO_NAME = ("train.rounding_twin",)

@@ -15,8 +15,8 @@ from precgui.runs.report.content import report_content
 from precgui.runs.report.html import html_report, sixteen_bits_report
 from precgui.runs.report.sixteen_bits import SixteenBits, sixteen_bits
 from precgui.runs.report.writing import markdown_report
-from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import make_study
+from precgui.runs.study.run_figures import RunFigures
 from tests.runs.study.sample_runs import arm, figures
 from tests.runs.synthetic import open_writer
 

@@ -10,7 +10,7 @@ import numpy as np
 from precgui.config import RunConfig
 from precgui.runs.identity import TrainingIdentity
 from precgui.runs.metric import ACCURACY
-from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.run_figures import RunFigures
 
 WORK = TrainingIdentity(RunConfig(), {"validation_samples": 1000}, ACCURACY, 64, 100, "")
 

@@ -6,8 +6,8 @@ import pytest
 
 from precgui.runs.report.content import report_content
 from precgui.runs.study.answer import StudyAnswer, answer
-from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import make_study
+from precgui.runs.study.run_figures import RunFigures
 from precgui.runs.verdict.targets import Targets
 from tests.runs.study.sample_runs import arm, figures
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from precgui.runs.study.bands import loss_bands
-from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import make_study
+from precgui.runs.study.run_figures import RunFigures
 from tests.runs.study.sample_runs import figures
 
 

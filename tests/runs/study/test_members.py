@@ -7,9 +7,9 @@ from dataclasses import replace
 from precgui.runs.report.content import report_content
 from precgui.runs.report.html import html_report
 from precgui.runs.report.writing import csv_table, markdown_report
-from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import Study, make_study
 from precgui.runs.study.members import member_notes
+from precgui.runs.study.run_figures import RunFigures
 from tests.runs.study.sample_runs import arm, figures
 
 SEEDS = [0.90, 0.91, 0.89, 0.92, 0.90]
