@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from precgui.runs.report.group_table import SettingsMatrix
     from precgui.runs.report.writing import ReportKind
     from precgui.runs.study.energy import EnergyPrice
-    from precgui.runs.study.groups import Study
+    from precgui.runs.study.result import Study
     from precgui.runs.study.run_figures import RunFigures
     from precgui.runs.tensorboard.imported_run import ImportedRun
     from precgui.runs.verdict.targets import Targets

@@ -34,6 +34,11 @@ class Figure:
     target: str = ""
 
     @property
+    def is_time(self) -> bool:
+        """Whether it is a time of a step: its speed-up is the reciprocal of the ratio."""
+        return self.target == "speedup"
+
+    @property
     def in_words(self) -> str:
         """The title inside a sentence."""
         return in_text(self.title)

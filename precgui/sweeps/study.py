@@ -11,8 +11,9 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.known_settings import flat
 from precgui.runs.study.figures import figures_of
-from precgui.runs.study.groups import Study, make_study
-from precgui.runs.study.members import StudyMember, with_detail
+from precgui.runs.study.groups import make_study
+from precgui.runs.study.members import with_detail
+from precgui.runs.study.result import Study, StudyMember
 from precgui.runs.study.run_figures import RunFigures, RunKind
 from precgui.runs.verdict.interim_analyses import InterimAnalyses
 from precgui.runs.verdict.targets import Targets

@@ -29,9 +29,9 @@ from precgui.runs.report.sixteen_bits import SixteenBits, sixteen_bits
 from precgui.runs.study.answer import answer, level_text
 from precgui.runs.study.claims import ClaimResult, judge_claims
 from precgui.runs.study.energy import EnergyPrice
-from precgui.runs.study.groups import Group, Study
-from precgui.runs.study.members import StudyMember, member_notes
+from precgui.runs.study.members import member_notes
 from precgui.runs.study.pairs import ONE_STEP
+from precgui.runs.study.result import Group, Study, StudyMember
 from precgui.runs.study.run_figures import RunFigures
 from precgui.runs.verdict.judge import Verdict
 from precgui.sentences import L_, Sentence, counted, together, whole

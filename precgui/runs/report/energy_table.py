@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from precgui.hardware.energy import SENSOR_ERROR
 from precgui.runs.report.group_table import Row, with_level
 from precgui.runs.study.energy import EnergyPrice, GroupEnergy, study_energy
-from precgui.runs.study.groups import BASELINE, LEVEL, Study
+from precgui.runs.study.result import BASELINE, LEVEL, Study
 from precgui.runs.study.run_figures import RunFigures
 from precgui.sentences import L_, Sentence, together
 

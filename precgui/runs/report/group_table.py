@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from precgui.events import Metric
 from precgui.runs.figures import FIGURES, Figure, metric_figure
 from precgui.runs.metric import decimals, signed, with_unit
-from precgui.runs.study.groups import BASELINE, LEVEL, Group, GroupMetric, speed_or_share
 from precgui.runs.study.pairs import NOT_MEASURED
-from precgui.runs.study.reach import reached_text
+from precgui.runs.study.result import BASELINE, LEVEL, Group, GroupMetric
 from precgui.sentences import L_, Sentence, together
 
 Cell = str
@@ -36,6 +36,17 @@ class GroupRow:
 def with_level(title: str) -> Sentence:
     """The title of a row whose cells have intervals."""
     return Sentence("{title} ({level} % interval)", title=title, level=_LEVEL)
+
+
+def speed_or_share(own: GroupMetric, figure: Figure) -> tuple[float, tuple[float, float] | None]:
+    """The ratio as it is shown, with its interval: of times the speed-up, above 1 is faster; of memory and energy the
+    share of the baseline's, below 1 is less. NaN where there is none."""
+    if own.ratio is None:
+        return math.nan, None
+    if not figure.is_time:
+        return own.ratio, own.ratio_ci95
+    ci = own.ratio_ci95
+    return 1 / own.ratio, (1 / ci[1], 1 / ci[0]) if ci else None
 
 
 def group_rows(groups: Sequence[Group], metric: Metric, baseline: str = "") -> list[GroupRow]:
@@ -193,7 +204,7 @@ def _to_loss(group: Group) -> str:
     if reached is None:
         return L_("withheld")
     if reached.time_s is None:
-        return reached_text(reached)
+        return reached.in_words
     if group.emulated:
         return Sentence("all {n} runs reached it; its time is not measurable: emulated here", n=reached.n)
     costs = [f"{reached.time_s:.1f} s"]
@@ -238,7 +249,7 @@ def _ratio(group: Group, figure: Figure) -> str:
     own = group.metrics[figure.key]
     if group.baseline == group.group or own.ratio is None:
         return _not_compared(group, own)
-    ratio, ci = speed_or_share(own, figure.key)
+    ratio, ci = speed_or_share(own, figure)
     digits = decimals(2, ratio - 1, ci or ())
     text = f"{ratio:.{digits}f}x"
     return f"{text} [{ci[0]:.{digits}f}, {ci[1]:.{digits}f}]" if ci else _once(text, own)

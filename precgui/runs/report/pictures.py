@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from precgui.runs.figures import Figure
 from precgui.runs.line_styles import HUES, LineStyle, line_styles
 from precgui.runs.study.bands import loss_bands
-from precgui.runs.study.groups import GroupMetric, Study
 from precgui.runs.study.pareto import dominated
+from precgui.runs.study.result import GroupMetric, Study
 from precgui.runs.study.run_figures import RunFigures
 from precgui.sentences import L_, Sentence, Wording, filled
 

@@ -16,7 +16,8 @@ from precgui.events import Metric
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.report.group_table import Row, group_rows
-from precgui.runs.study.groups import Group, Study, make_study
+from precgui.runs.study.groups import make_study
+from precgui.runs.study.result import Group, Study
 from precgui.runs.study.run_figures import RunFigures
 from precgui.runs.tensors.confidence import scale_text, share_text, spread_text
 from precgui.runs.tensors.gradient_range import GradientRange, gradient_range

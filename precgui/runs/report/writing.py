@@ -13,7 +13,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.report.content import CLAIM_COLUMNS, MEMBER_COLUMNS, VERDICT_COLUMNS, ReportContent
 from precgui.runs.report.group_table import MATRIX_COLUMNS
 from precgui.runs.report.html import html_report, sixteen_bits_report
-from precgui.runs.study.groups import LEVEL, Group, Study
+from precgui.runs.study.result import LEVEL, Group, Study
 from precgui.sanitize import sanitize
 from precgui.sentences import ENGLISH, L_, Sentence, Wording
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from precgui.events import Metric
 from precgui.runs.metric import decimals, in_text, signed, way_text, with_unit
-from precgui.runs.study.groups import Group, Study
+from precgui.runs.study.result import Group, Study
 from precgui.runs.verdict.judge import Verdict
 from precgui.sentences import L_, Sentence, recased, together
 

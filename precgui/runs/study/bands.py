@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.runs.study.groups import Study
+from precgui.runs.study.result import Study
 from precgui.runs.study.run_figures import RunFigures
 
 BandLoss = Literal["training", "validation"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from precgui.runs.study.groups import Group, Study
 from precgui.runs.study.guide_claims import GuideClaim, Quantity, guide_claims
+from precgui.runs.study.result import Group, Study
 from precgui.runs.study.run_figures import RunFigures
 from precgui.runs.verdict.paired import paired_difference
 from precgui.runs.verdict.quantiles import share_interval

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from statistics import mean
 
 from precgui.errors import SentenceError
-from precgui.runs.study.groups import BASELINE, LEVEL, Group, Study
 from precgui.runs.study.guide_claims import guide_claims
-from precgui.runs.study.reach import reached_text
+from precgui.runs.study.result import BASELINE, LEVEL, Group, Study
 from precgui.runs.study.run_figures import RunFigures
 from precgui.runs.verdict.paired import paired_difference
 from precgui.sentences import L_, Sentence
@@ -113,7 +112,7 @@ def _of_group(
     ends = energy.ratio_ci95
     reached = group.to_loss
     to_loss_j = None if reached is None else reached.energy_j
-    no_loss = no_energy or (L_("no loss is common to the groups") if reached is None else reached_text(reached))
+    no_loss = no_energy or (L_("no loss is common to the groups") if reached is None else reached.in_words)
     why = {
         "idle_w": no_idle, "power_w": no_energy, "joules_per_sample": no_energy, "net_joules_per_sample": no_idle,
         "saved": no_energy or energy.withheld, "expected_saved": steps.withheld, "run_j": no_energy,

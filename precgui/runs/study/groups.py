@@ -1,17 +1,17 @@
-"""A study: groups of runs with statistics and verdicts against their baselines, as plain data for JSON and windows."""
+"""Judges groups of runs against their baselines: statistics, verdicts, and the floor of twins."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from precgui.runs.figures import COSTS, FIGURES, Figure, metric_figure, study_figures
 from precgui.runs.metric import ACCURACY
-from precgui.runs.study.members import StudyMember, chosen_members
+from precgui.runs.study.members import chosen_members
 from precgui.runs.study.pairs import (
     ONE_STEP,
     PairedArm,
@@ -23,7 +23,8 @@ from precgui.runs.study.pairs import (
     own_values,
 )
 from precgui.runs.study.places import place_notes
-from precgui.runs.study.reach import LossReached, common_loss, loss_reached
+from precgui.runs.study.reach import common_loss, loss_reached
+from precgui.runs.study.result import LEVEL, Group, GroupMetric, Study, TwinFloor
 from precgui.runs.study.run_figures import RunFigures
 from precgui.runs.timing import clock_note
 from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses
@@ -34,105 +35,11 @@ from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets, goals
 from precgui.sanitize import some_names
 from precgui.sentences import L_, Sentence, counted, filled, together
 
-LEVEL = 0.95
-BASELINE = L_("baseline")  # in a cell of the baseline itself
 _COMPARED = [each for each in (metric_figure(ACCURACY), *FIGURES.values()) if each.compared_by == "difference"]
 _FLOOR_IN_WORDS = {
     "metric": L_("{value} in the metric"), "val_loss": L_("{value} in the validation loss"),
     "train_loss": L_("{value} in the training loss"), "curve_distance": L_("{value} in the distance of the curves"),
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class GroupMetric:
-    """One figure of a group. `mean`, `sd` and `ci95` are over the runs that came through, `n` of them.
-
-    `difference` is to the baseline, paired by seed; `ratio` in its place for times, memory and energy. `p_holm` is
-    that of "no difference", adjusted for the number of arms. `withheld` says why there is neither. `once` says that the
-    figure is one measurement, however many runs there are, such as the memory of one step. `cut` says that `ci95` ends
-    where the figure cannot go on: a share at 0 or 1, a time or a size at 0.
-    """
-
-    n: int
-    mean: float | None
-    sd: float | None = None
-    ci95: tuple[float, float] | None = None
-    difference: float | None = None
-    difference_ci95: tuple[float, float] | None = None
-    ratio: float | None = None
-    ratio_ci95: tuple[float, float] | None = None
-    p_holm: float | None = None
-    within_rounding: bool | None = None
-    withheld: str = ""
-    once: str = ""
-    cut: bool = False
-
-
-@dataclass(frozen=True)
-class Group:
-    """One arm. `seeds` are those of runs that came through; `success` is the share of failures in words."""
-
-    group: str
-    precision: str
-    baseline: str
-    n: int
-    seeds: list[int]
-    runs: list[str]
-    failed: int
-    success: str
-    emulated: str
-    metrics: dict[str, GroupMetric]
-    verdicts: dict[str, Verdict]
-    to_loss: LossReached | None = None
-
-
-@dataclass(frozen=True)
-class TwinFloor:
-    """How far runs are from themselves when their start weights move by one ulp: `largest` over `n` twins."""
-
-    n: int
-    largest: dict[str, float]
-    text: str
-
-
-@dataclass(frozen=True)
-class Study:
-    """Groups in the order of the plan, the baselines among them; `notes` say how times were taken, and such.
-
-    `paired` holds the single values of each group and figure, by seed, or by round where times were taken in rounds;
-    `grain` is the smallest step of the metric. `members` has every run, also those that are left out, with the reason.
-    """
-
-    groups: list[Group]
-    twin: TwinFloor
-    looks: tuple[int, ...]
-    metric: Mapping[str, Any]
-    notes: list[str]
-    answer: str = ""
-    paired: Mapping[str, Mapping[str, Mapping[int, float]]] = field(default_factory=dict)
-    grain: float = 0.0
-    members: Sequence[StudyMember] = ()
-
-    @property
-    def precisions(self) -> dict[str, str]:
-        """The precision of each group, by its name."""
-        return {group.group: group.precision for group in self.groups}
-
-
-def _is_time(key: str) -> bool:
-    """Whether a figure is a time of a step: its speed-up is the reciprocal of the ratio."""
-    return key in FIGURES and FIGURES[key].target == "speedup"
-
-
-def speed_or_share(figure: GroupMetric, name: str) -> tuple[float, tuple[float, float] | None]:
-    """The ratio as it is shown, with its interval: of times the speed-up, above 1 is faster; of memory and energy the
-    share of the baseline's, below 1 is less. NaN where there is none."""
-    if figure.ratio is None:
-        return math.nan, None
-    if not _is_time(name):
-        return figure.ratio, figure.ratio_ci95
-    ci = figure.ratio_ci95
-    return 1 / figure.ratio, (1 / ci[1], 1 / ci[0]) if ci else None
 
 
 def make_study(
@@ -308,7 +215,7 @@ def _paired(arms: Sequence[PairedArm], figures: Sequence[Figure]) -> dict[str, d
         results[arm.name] = {
             figure.key: {
                 key: result
-                for key, run in (rounds if with_rounds and _is_time(figure.key) else of_seeds).items()
+                for key, run in (rounds if with_rounds and figure.is_time else of_seeds).items()
                 if (result := figure.value(run)) is not None
             }
             for figure in kept
@@ -337,7 +244,7 @@ def _sample(arm: PairedArm, figure: Figure) -> Sample:
     if figure.key == "memory_bytes":
         return memory_ratios(arm)
     if figure.compared_by == "ratio":
-        return log_ratios(arm, figure.value, times=_is_time(figure.key))
+        return log_ratios(arm, figure.value, times=figure.is_time)
     return differences(arm, figure.value)
 
 

@@ -4,33 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-from precgui.runs.study.run_figures import ENDED, RunFigures, RunKind
+from precgui.runs.study.result import StudyMember
+from precgui.runs.study.run_figures import ENDED, RunFigures
 from precgui.sanitize import some_names
 from precgui.sentences import L_, Sentence, counted
 
 _FEWEST_OF_A_USUAL = 3  # runs of an arm, below which none can be called the odd one
 _NAMED = 12  # runs in a sentence; more are a number
-
-
-@dataclass(frozen=True)
-class StudyMember:
-    """One run of a study, and whether it is used; `why` says why it is not, or how a used one failed."""
-
-    run: str
-    group: str
-    kind: RunKind
-    precision: str
-    seed: int
-    run_id: str
-    used: bool
-    why: str = ""
-
-    @property
-    def use(self) -> str:
-        """Whether it is used, in words."""
-        return L_("left out") if not self.used else L_("used, failed") if self.why else L_("used")
 
 
 def chosen_members(runs: Sequence[RunFigures]) -> tuple[list[RunFigures], list[StudyMember]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from precgui.runs.study.groups import LEVEL, Group, GroupMetric, Study
+from precgui.runs.study.result import LEVEL, Group, GroupMetric, Study
 from precgui.runs.verdict.paired import paired_difference
 
 Domination = Literal["no", "perhaps", "surely"]

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
+from precgui.runs.study.result import LossReached
 from precgui.runs.study.run_figures import RunFigures
-from precgui.sentences import Sentence
-
-
-@dataclass(frozen=True)
-class LossReached:
-    """How many of `n` runs of a group reached a validation loss of `loss` or less. Medians only where all of them did.
-
-    `time_s` is by the clock from the begin of the first step, so that start-up is left out; `cpu_s` is the CPU time of
-    the steps until then; `energy_j` counts the mean energy of a sample.
-    """
-
-    loss: float
-    reached: int
-    n: int
-    time_s: float | None = None
-    cpu_s: float | None = None
-    energy_j: float | None = None
 
 
 def common_loss(runs: Sequence[RunFigures], baseline: str) -> float | None:
@@ -57,8 +40,3 @@ def loss_reached(runs: Sequence[RunFigures], group: str, loss: float) -> LossRea
 def _first(run: RunFigures, loss: float) -> int | None:
     there = np.flatnonzero(run.validation.loss <= loss)
     return int(there[0]) if len(there) else None
-
-
-def reached_text(reached: LossReached) -> Sentence:
-    """How many runs reached the loss of the baseline."""
-    return Sentence("{reached} of {n} runs reached it", reached=reached.reached, n=reached.n)

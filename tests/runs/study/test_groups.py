@@ -8,10 +8,12 @@ import pytest
 from precgui.config import ModelConfig, RunConfig
 from precgui.events import Metric
 from precgui.gui.panels.compare.group_rows import group_row
-from precgui.runs.figures import study_figures
+from precgui.runs.figures import FIGURES, study_figures
 from precgui.runs.report.content import report_content
+from precgui.runs.report.group_table import speed_or_share
 from precgui.runs.study.answer import answer
-from precgui.runs.study.groups import Study, make_study, speed_or_share
+from precgui.runs.study.groups import make_study
+from precgui.runs.study.result import Study
 from precgui.runs.verdict.interim_analyses import InterimAnalyses
 from precgui.runs.verdict.targets import Targets
 from tests.runs.study.sample_runs import arm, figures
@@ -127,8 +129,8 @@ def test_that_a_shorter_step_is_a_speed_up_above_one_wherever_it_stands() -> Non
     runs = [*BASE, *arm("bf16-amp", SEEDS, step_s=0.005, memory_bytes=500.0)]
     study = _study(runs)
     figure = study.groups[1].metrics
-    assert speed_or_share(figure["step_s"], "step_s")[0] == pytest.approx(2.0)
-    assert speed_or_share(figure["memory_bytes"], "memory_bytes")[0] == pytest.approx(0.5)
+    assert speed_or_share(figure["step_s"], FIGURES["step_s"])[0] == pytest.approx(2.0)
+    assert speed_or_share(figure["memory_bytes"], FIGURES["memory_bytes"])[0] == pytest.approx(0.5)
     assert study.groups[1].verdicts["speedup"].value == pytest.approx(2.0)
     rows = dict(report_content(study, runs, title="", command="").rows)
     assert rows["speed-up in step time (95 % interval)"][1].startswith("2.00x")

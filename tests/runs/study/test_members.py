@@ -7,8 +7,9 @@ from dataclasses import replace
 from precgui.runs.report.content import report_content
 from precgui.runs.report.html import html_report
 from precgui.runs.report.writing import csv_table, markdown_report
-from precgui.runs.study.groups import Study, make_study
+from precgui.runs.study.groups import make_study
 from precgui.runs.study.members import member_notes
+from precgui.runs.study.result import Study
 from precgui.runs.study.run_figures import RunFigures
 from tests.runs.study.sample_runs import arm, figures
 

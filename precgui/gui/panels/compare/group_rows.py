@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from precgui.runs.figures import Figure
 from precgui.runs.metric import decimals, signed
+from precgui.runs.report.group_table import speed_or_share
 from precgui.runs.study.answer import level_text
-from precgui.runs.study.groups import Group, GroupMetric, Study, speed_or_share
 from precgui.runs.study.pairs import NOT_MEASURED
+from precgui.runs.study.result import Group, GroupMetric, Study
 from precgui.runs.verdict.judge import Verdict
 from precgui.sentences import L_, Sentence, together
 
@@ -44,7 +45,7 @@ def _change(own: GroupMetric, figure: Figure, verdict: Verdict | None, study: St
     judged = verdict if verdict is not None and verdict.ci is not None and verdict.level else None
     level = level_text(judged) if judged is not None else " (95 %)"
     if own.ratio is not None:
-        ratio, ci = speed_or_share(own, figure.key)
+        ratio, ci = speed_or_share(own, figure)
         if judged is not None and judged.value is not None and math.isclose(judged.value, ratio):
             ci = judged.ci
         else:

@@ -10,7 +10,7 @@ from precgui.gui.kit.table import TextTable
 from precgui.gui.session import Session
 from precgui.runs.report.content import ReportContent
 from precgui.runs.report.sixteen_bits import TENSOR_COLUMNS
-from precgui.runs.study.groups import BASELINE
+from precgui.runs.study.result import BASELINE
 from precgui.words import L_, _, recased, translated
 
 _NONE = L_(

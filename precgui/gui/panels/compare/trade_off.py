@@ -14,8 +14,8 @@ from precgui.gui.plots.simple_plot import SimplePlot
 from precgui.gui.theme import themes
 from precgui.runs.figures import COSTS, Figure
 from precgui.runs.line_styles import LineStyle, line_styles
-from precgui.runs.study.groups import Group, GroupMetric, Study
 from precgui.runs.study.pareto import Domination, dominated, has_point
+from precgui.runs.study.result import Group, GroupMetric, Study
 from precgui.words import L_, _, filled, together, translated
 
 _LEFT_OUT = L_("Left out, because this cost is not measurable there: {groups}.")
