@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
 
 from precgui.config.names import IMAGE_TASKS
 from precgui.events import Metric
@@ -17,9 +16,8 @@ from precgui.runs.verdict.paired import detectable
 from precgui.sentences import L_, Sentence, filled
 from precgui.sweeps.earlier import EarlierRuns, Spread
 from precgui.sweeps.spec import Arm, SweepSpec
-from precgui.sweeps.state import MemberState
+from precgui.sweeps.state import START_S
 
-START_S = 5.0  # a process with torch; only for members of which nothing else is known
 TYPICAL_SD = 0.0063  # of paired differences of accuracy, INT4 against FP32 on the digits (benchmarks/verdicts.py)
 _TYPICAL = L_(
     "{seeds} seeds can tell apart differences that are this large, if single differences spread by "
@@ -140,31 +138,3 @@ def _sources(spec: SweepSpec, results: Mapping[str, float], spreads: Mapping[str
         named = Sentence("{arms}: {text}", arms=", ".join(remainder), text=typical)
         sentences.append(named if known else typical)
     return tuple(sentences)
-
-
-def seconds_left(states: Sequence[MemberState]) -> float | None:
-    """How long the rest takes, from the runs that have ended: of the same arm, else of any; None before the first."""
-    waiting = [state for state in states if state.status in ("waiting", "cut off", "running")]
-    known = _seconds_of_arms(states)
-    if not waiting:
-        return 0.0
-    if not known:
-        return None
-    usual = mean(known.values())
-    return sum(START_S + _short_share(state) * known.get(state.member.arm, usual) for state in waiting)
-
-
-def _short_share(state: MemberState) -> float:
-    return 0.0 if state.member.kind in ("warm-up", "timing") else 1.0
-
-
-def _seconds_of_arms(states: Sequence[MemberState]) -> Mapping[str, float]:
-    arms: dict[str, list[float]] = {}
-    for state in states:
-        if (
-            state.member.kind in ("run", "twin")
-            and state.wall_s is not None
-            and state.status in ("completed", "failed")
-        ):
-            arms.setdefault(state.member.arm, []).append(state.wall_s)
-    return {arm: mean(values) for arm, values in arms.items()}

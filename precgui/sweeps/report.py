@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from precgui.sweeps.estimate import seconds_left
 from precgui.sweeps.folder import JOBS, SweepFolder
 from precgui.sweeps.jobs import JobWatch
-from precgui.sweeps.state import ENDED, MemberState
+from precgui.sweeps.state import ENDED, MemberState, seconds_left
 
 _JOBS = JobWatch()
 

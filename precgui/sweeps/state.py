@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from statistics import mean
 from typing import Any, Literal
 
 from precgui.runs.errors import RunFileError
@@ -18,6 +19,7 @@ from precgui.sweeps.plan import Member
 
 MemberStatus = Literal["waiting", "running", "completed", "failed", "cut off", "skipped", "given up"]
 ENDED = ("completed", "failed")
+START_S = 5.0  # a process with torch; only for members of which nothing else is known
 RUN_PROCESS = L_("the process of the run")
 KILLED = f"{RUN_PROCESS} was killed by"  # how the message of such a run begins
 
@@ -101,3 +103,31 @@ def given_up_arms(states: list[MemberState], failures: int) -> set[str]:
         if state.member.kind == "run" and state.status in ENDED and not (state.came_through or state.was_killed)
     )
     return {arm for arm, count in failed.items() if count >= failures and arm not in came_through}
+
+
+def seconds_left(states: Sequence[MemberState]) -> float | None:
+    """How long the rest takes, from the runs that have ended: of the same arm, else of any; None before the first."""
+    waiting = [state for state in states if state.status in ("waiting", "cut off", "running")]
+    known = _seconds_of_arms(states)
+    if not waiting:
+        return 0.0
+    if not known:
+        return None
+    usual = mean(known.values())
+    return sum(START_S + _short_share(state) * known.get(state.member.arm, usual) for state in waiting)
+
+
+def _short_share(state: MemberState) -> float:
+    return 0.0 if state.member.kind in ("warm-up", "timing") else 1.0
+
+
+def _seconds_of_arms(states: Sequence[MemberState]) -> Mapping[str, float]:
+    arms: dict[str, list[float]] = {}
+    for state in states:
+        if (
+            state.member.kind in ("run", "twin")
+            and state.wall_s is not None
+            and state.status in ENDED
+        ):
+            arms.setdefault(state.member.arm, []).append(state.wall_s)
+    return {arm: mean(values) for arm, values in arms.items()}
