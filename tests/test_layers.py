@@ -290,7 +290,7 @@ def test_that_a_module_imports_only_what_its_room_may() -> None:
         ("hardware.gpu", "import torch.cuda"),
         ("hardware.gpu", "try:\n    from torch import cuda\nexcept ImportError:\n    cuda = None"),
         ("cli.run", "from PySide6.QtCore import QObject"),
-        ("cli.main", "from precgui.gui.shell.app import main"),
+        ("cli.main", "from precgui.gui.shell.startup import open_window"),
         ("gui.panels.live", "from precgui.gui.panels.library.panel import LibraryPanel"),
         ("gui.panels.live", "from precgui.gui.panels import library"),
         ("gui.panels.live.chooser", "from precgui.gui.panels.setup.panel import SetupPanel"),
@@ -316,7 +316,7 @@ def test_that_the_check_finds_a_planted_fault(module: str, source: str) -> None:
     ("module", "source"),
     [
         ("gui.workers.child_process", "from precgui.process.child import ChildTask"),
-        ("cli.main", "def window():\n    from precgui.gui.shell.app import main\n    return main()"),
+        ("cli.main", "def window():\n    from precgui.gui.shell.startup import open_window\n    return open_window()"),
         ("hardware.host", "def versions():\n    import torch\n    return torch.__version__"),
         ("gui.panels.live.panel", "from precgui.gui.panels.live.chooser import Chooser"),
         ("process.child", "def main():\n    importlib.import_module('torch')"),

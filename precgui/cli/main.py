@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -136,9 +137,15 @@ def _window(arguments: list[str]) -> int:
     for file in parsed.files:
         if not file.exists():
             raise UserError(_not_there(file))
-    from precgui.gui.shell.app import run_app
+    from precgui.gui.shell.display import why_no_window
 
-    return run_app(parsed.files, fresh=parsed.fresh)
+    if why := why_no_window():
+        say(why, file=sys.stderr)
+        return 2
+    gc.disable()  # the window collects by a timer (`startup.GcTimer`)
+    from precgui.gui.shell.startup import open_window
+
+    return open_window(parsed.files, fresh=parsed.fresh)
 
 
 if __name__ == "__main__":

@@ -124,10 +124,6 @@ def _short_share(state: MemberState) -> float:
 def _seconds_of_arms(states: Sequence[MemberState]) -> Mapping[str, float]:
     arms: dict[str, list[float]] = {}
     for state in states:
-        if (
-            state.member.kind in ("run", "twin")
-            and state.wall_s is not None
-            and state.status in ENDED
-        ):
+        if state.member.kind in ("run", "twin") and state.wall_s is not None and state.status in ENDED:
             arms.setdefault(state.member.arm, []).append(state.wall_s)
     return {arm: mean(values) for arm, values in arms.items()}

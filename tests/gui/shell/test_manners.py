@@ -10,6 +10,7 @@ from PySide6.QtGui import QPixmapCache
 from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 
+from precgui.cli.main import main
 from precgui.config import RunConfig
 from precgui.gui.kit import icons
 from precgui.gui.notices import Notices
@@ -22,7 +23,7 @@ from precgui.gui.panels.live.queue_list import QueueList
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
-from precgui.gui.shell import app, system_libraries
+from precgui.gui.shell import display
 from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import Window
 from precgui.gui.workers import kept_thread
@@ -141,14 +142,14 @@ def test_that_missing_system_libraries_are_named_with_their_packages(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
-    monkeypatch.setattr(system_libraries, "_loads", lambda library: "icccm" not in library)
-    monkeypatch.setattr(system_libraries.shutil, "which", lambda program: program == "apt-get" or None)  # type: ignore[attr-defined]
-    assert app.run_app([]) == 2
+    monkeypatch.setattr(display, "_loads", lambda library: "icccm" not in library)
+    monkeypatch.setattr(display.shutil, "which", lambda program: program == "apt-get" or None)  # type: ignore[attr-defined]
+    assert main([]) == 2
     assert capsys.readouterr().err == (
         "precgui: Qt cannot open a window without system libraries; install them: apt install libxcb-icccm4\n"
     )
     monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
-    assert system_libraries.missing_libraries() == []
+    assert display.missing_libraries() == []
 
 
 def test_that_open_runs_come_back_after_a_restart(qtbot: QtBot, tmp_path: Path) -> None:

@@ -43,14 +43,13 @@ NOT_BEFORE_PLOTS = (
 START = """
 import json, sys
 from pathlib import Path
-from precgui.gui.shell.app import run_app
 from precgui.gui.shell import startup
 soon, seen = startup._soon, []
 def note(act):
     seen.append(sorted(sys.modules))
     soon(act)
 startup._soon = note
-code = run_app([Path(name) for name in sys.argv[1:]])
+code = startup.open_window([Path(name) for name in sys.argv[1:]])
 print(json.dumps(seen), "torch" in sys.modules, sep="\\n")
 sys.exit(code)
 """
@@ -80,7 +79,7 @@ def test_that_the_start_is_traced_and_loads_what_it_needs(run_file: Path) -> Non
 def test_that_without_a_display_one_sentence_says_what_to_do() -> None:
     hidden = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    script = "import sys\nfrom precgui.gui.shell.app import run_app\nsys.exit(run_app([]))"
+    script = "import sys\nfrom precgui.cli.main import main\nsys.exit(main([]))"
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=240, env=environment
     )

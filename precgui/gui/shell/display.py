@@ -1,4 +1,7 @@
-"""The system libraries that a window on X11 needs and pip does not bring, named before Qt gives up without a cure."""
+"""Whether a window can be opened: a display, and the system libraries that X11 needs and pip does not bring.
+
+Asked before any library of Qt is loaded, which would give up without a cure.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,12 @@ import os
 import shutil
 import sys
 
-from precgui.words import _
+from precgui.words import L_, _, translated
+
+NO_DISPLAY = L_(
+    "precgui: there is no display to open a window on; train with `precgui run`, connect with `ssh -X`, "
+    "or start it as `xvfb-run precgui`"
+)
 
 # Library, package of Debian and Ubuntu, of Fedora, of Arch; the same table as packaging/system-libraries.sh has.
 _X11 = (
@@ -22,6 +30,20 @@ _X11 = (
     ("libxcb-xkb.so.1", "libxcb-xkb1", "libxcb", "libxcb"),
 )
 _INSTALLERS = (("apt-get", "apt install", 1), ("dnf", "dnf install", 2), ("pacman", "pacman -S", 3))
+
+
+def why_no_window() -> str:
+    """One sentence with the cure where no window can be opened; empty where one can."""
+    if not has_display():
+        return translated(NO_DISPLAY)
+    missing = missing_libraries()
+    return cure(missing) if missing else ""
+
+
+def has_display() -> bool:
+    """Whether Qt could find a screen. Only on Linux is that known beforehand."""
+    names = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
+    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in names)
 
 
 def missing_libraries() -> list[tuple[str, ...]]:
