@@ -9,8 +9,9 @@ import pytest
 from precgui.errors import SentenceError
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
 from precgui.sweeps.earlier import EarlierRuns
-from precgui.sweeps.estimate import START_S, TYPICAL_SD, estimate_sweep
+from precgui.sweeps.estimate import TYPICAL_SD, estimate_sweep
 from precgui.sweeps.folder import TARGET_CHANGES, TARGETS, SweepFolder, create_sweep, read_targets, write_targets
+from precgui.sweeps.state import START_S
 from precgui.sweeps.study import SweepReader
 from precgui.sweeps.target_changes import change_notes
 from tests.sweeps.sample_sweep import small_spec, small_sweep, write_member
