@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QToolButton, QWidget
@@ -20,7 +21,6 @@ from precgui.gui.shell.guided_path import (
     library_of,
     live_of,
     own_loop,
-    quantise_of,
     says,
     session_of,
     setup_of,
@@ -28,6 +28,10 @@ from precgui.gui.shell.guided_path import (
 )  # fmt: skip
 from precgui.gui.shell.precision_paths import WHICH
 from precgui.words import L_, _
+
+if TYPE_CHECKING:
+    from precgui.gui.panels.formats.panel import FormatsPanel
+    from precgui.gui.panels.formats.quantise import QuantiseTab
 
 INTEGERS = "digits-int8"
 
@@ -120,14 +124,18 @@ WRONG = FirstPath(
 # Formats for deployment -----------------------------------------------------------------------------------------------
 
 
+def _quantise(window: GuidedWindow) -> QuantiseTab:
+    return cast("QuantiseTab", cast("FormatsPanel", window.host.load("formats")).tab_named("quantise"))
+
+
 def _has_file(window: GuidedWindow) -> Done:
-    combo = quantise_of(window).source.combo
+    combo = _quantise(window).source.combo
     before = combo.currentText()
     return lambda: combo.currentText() != before
 
 
 def _has_other_scheme(window: GuidedWindow) -> Done:
-    scheme = quantise_of(window).scheme
+    scheme = _quantise(window).scheme
     before = scheme.currentText()
     return lambda: scheme.currentText() != before
 
@@ -179,15 +187,15 @@ FORMATS = FirstPath(
         PathStep(
             "formats/quantise",
             says(L_("Open a .safetensors or .npy file of weights here; Next goes on with random ones.")),
-            lambda window: quantise_of(window).source.file,
+            lambda window: _quantise(window).source.file,
             _has_file,
         ),
         PathStep(
             "formats/quantise",
             says(L_("Choose another format, such as nf4 or mxfp4: noise and lost values are told below.")),
-            lambda window: quantise_of(window).scheme,
+            lambda window: _quantise(window).scheme,
             _has_other_scheme,
-            about=lambda window: (quantise_of(window).result,),
+            about=lambda window: (_quantise(window).result,),
         ),
         PathStep(
             "setup",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from PySide6.QtCore import QObject, QPoint, QRect, Qt, QTimer
 from PySide6.QtWidgets import QScrollArea, QWidget
@@ -12,10 +12,10 @@ from precgui.gui.settings import Settings
 from precgui.words import _
 
 if TYPE_CHECKING:
-    from precgui.gui.panels.setup.panel import SetupPanel
+    from precgui.gui.panels.hardware.panel import HardwarePanel
     from precgui.gui.shell.call_out import CallOut
     from precgui.gui.shell.first_run_sheet import FirstRunSheet
-    from precgui.gui.shell.guided_path import FirstPath, GuidedWindow
+    from precgui.gui.shell.guided_path import FirstPath, GuidedSetup, GuidedWindow
 
 LOOK_MS = 150  # between two looks at the window: is the step done, where is its target now
 
@@ -58,7 +58,7 @@ class Guide(QObject):
         self._show_machine()
         sheet.open()
 
-    def _setup(self) -> SetupPanel:
+    def _setup(self) -> GuidedSetup:
         from precgui.gui.shell.guided_path import setup_of
 
         return setup_of(self._window)
@@ -85,9 +85,7 @@ class Guide(QObject):
         """Measure FP32 and BF16 as Hardware > Measured does, and show the rates on the sheet."""
         if (sheet := self.sheet) is None:
             return
-        from precgui.gui.shell.guided_path import hardware_of
-
-        tab = hardware_of(self._window).measured()
+        tab = cast("HardwarePanel", self._window.host.load("hardware")).measured()
         sheet.precision.show_progress(0, 0)
         tab.moved.connect(sheet.precision.show_progress)
         tab.over.connect(sheet.precision.show_end)

@@ -6,41 +6,110 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QToolButton, QWidget
 
 from precgui.gui.notices import Notice, Notices
 from precgui.words import translated
 
 if TYPE_CHECKING:
+    from PySide6.QtGui import QAction
+
     from precgui.config import RunConfig
-    from precgui.gui.panels.compare.panel import ComparePanel
-    from precgui.gui.panels.diagnose.panel import DiagnosePanel
-    from precgui.gui.panels.formats.panel import FormatsPanel
-    from precgui.gui.panels.formats.quantise import QuantiseTab
-    from precgui.gui.panels.hardware.panel import HardwarePanel
-    from precgui.gui.panels.library.panel import LibraryPanel
-    from precgui.gui.panels.live.panel import LivePanel
-    from precgui.gui.panels.setup.panel import SetupPanel
+    from precgui.gui.kit.form import Form
+    from precgui.gui.kit.segmented import SegmentedChoice
+    from precgui.gui.panels.diagnose.card import FindingCard
+    from precgui.gui.panels.diagnose.loop_view import LoopView
+    from precgui.gui.panels.library.view import ConfirmBar, RunsView
+    from precgui.gui.panels.live.proof_card import ProofCard
+    from precgui.gui.panels.setup.outlook_text import OutlookText
+    from precgui.gui.panels.setup.study_form import StudySettings
     from precgui.gui.session import Session
-    from precgui.gui.shell.current_run import CurrentRunBar
-    from precgui.gui.shell.file_menu import Files
     from precgui.gui.shell.navigation import Navigation
-    from precgui.gui.shell.panel_host import PanelHost
 
 Done = Callable[[], bool]
 
 
-class GuidedWindow(Protocol):
-    """The window, as far as a path needs it."""
+# The window and its panels, as far as a path needs them: panels are loaded by name, and no path imports their rooms. --
 
+
+class GuidedHost(Protocol):
+    @property
+    def current(self) -> str: ...
+    def load(self, name: str) -> QWidget | None: ...
+
+
+class GuidedFiles(Protocol):
+    def ask(self) -> None: ...
+
+
+class GuidedBar(Protocol):
+    back: QToolButton
+
+
+class GuidedWindow(Protocol):
     session: Session | None
     notices: Notices
-    files: Files
-    host: PanelHost
     navigation: Navigation
-    run_bar: CurrentRunBar
 
+    @property
+    def files(self) -> GuidedFiles: ...
+    @property
+    def host(self) -> GuidedHost: ...
+    @property
+    def run_bar(self) -> GuidedBar: ...
     def show_panel(self, place: str) -> None: ...
+
+
+class GuidedSetup(Protocol):
+    form: Form[RunConfig]
+    is_study: bool
+    outlook: OutlookText
+    recipes: QWidget
+    source: str
+    start_button: QWidget
+    study: StudySettings
+
+    def show_tab(self, tab: str) -> None: ...
+    def use_recipe(self, name: str) -> None: ...
+
+
+class GuidedGrid(Protocol):
+    table: QWidget
+
+
+class GuidedLive(Protocol):
+    plots: QWidget
+    proof_card: ProofCard | None
+    study: GuidedGrid
+
+
+class GuidedAnswer(Protocol):
+    answer: QWidget
+    more_seeds: QWidget
+
+
+class GuidedCompare(Protocol):
+    answer: GuidedAnswer
+    table: QWidget
+
+
+class GuidedDiagnose(Protocol):
+    answer: QWidget
+    cards: list[FindingCard]
+    loop: LoopView
+    view: SegmentedChoice
+
+
+class GuidedLibrary(Protocol):
+    actions_: dict[str, QAction]
+    bar: ConfirmBar
+    view: RunsView
+
+    def isVisible(self) -> bool: ...
+    def window(self) -> QWidget: ...
+
+
+# Paths ----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -106,20 +175,16 @@ def session_of(window: GuidedWindow) -> Session:
     return window.session
 
 
-def setup_of(window: GuidedWindow) -> SetupPanel:
-    return cast("SetupPanel", window.host.load("setup"))
+def setup_of(window: GuidedWindow) -> GuidedSetup:
+    return cast("GuidedSetup", window.host.load("setup"))
 
 
-def hardware_of(window: GuidedWindow) -> HardwarePanel:
-    return cast("HardwarePanel", window.host.load("hardware"))
+def live_of(window: GuidedWindow) -> GuidedLive:
+    return cast("GuidedLive", window.host.load("live"))
 
 
-def live_of(window: GuidedWindow) -> LivePanel:
-    return cast("LivePanel", window.host.load("live"))
-
-
-def compare_of(window: GuidedWindow) -> ComparePanel:
-    return cast("ComparePanel", window.host.load("compare"))
+def compare_of(window: GuidedWindow) -> GuidedCompare:
+    return cast("GuidedCompare", window.host.load("compare"))
 
 
 def answer_of_compare(window: GuidedWindow) -> Sequence[QWidget]:
@@ -128,8 +193,8 @@ def answer_of_compare(window: GuidedWindow) -> Sequence[QWidget]:
     return compare.answer.answer, compare.table
 
 
-def diagnose_of(window: GuidedWindow) -> DiagnosePanel:
-    return cast("DiagnosePanel", window.host.load("diagnose"))
+def diagnose_of(window: GuidedWindow) -> GuidedDiagnose:
+    return cast("GuidedDiagnose", window.host.load("diagnose"))
 
 
 def own_loop(window: GuidedWindow) -> Sequence[QWidget]:
@@ -138,12 +203,8 @@ def own_loop(window: GuidedWindow) -> Sequence[QWidget]:
     return loop.code, loop.after
 
 
-def library_of(window: GuidedWindow) -> LibraryPanel:
-    return cast("LibraryPanel", window.host.load("library"))
-
-
-def quantise_of(window: GuidedWindow) -> QuantiseTab:
-    return cast("QuantiseTab", cast("FormatsPanel", window.host.load("formats")).tab_named("quantise"))
+def library_of(window: GuidedWindow) -> GuidedLibrary:
+    return cast("GuidedLibrary", window.host.load("library"))
 
 
 def is_at(place: str) -> Callable[[GuidedWindow], Done]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
@@ -31,7 +31,6 @@ from precgui.runs.facts import wait_text
 from precgui.words import L_, _, together, translated
 
 if TYPE_CHECKING:
-    from precgui.gui.panels.inspect.panel import InspectPanel
     from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
 
 PICTURES, TEXT = "digits-quick", "gpt-quick"
@@ -108,8 +107,12 @@ def _show_exponents(window: GuidedWindow) -> None:
         window.show_panel("inspect/tensors")
 
 
+class GuidedInspect(Protocol):
+    def tab(self, name: str) -> QWidget: ...
+
+
 def _tensors(window: GuidedWindow) -> TensorsPanel:
-    return cast("TensorsPanel", cast("InspectPanel", window.host.load("inspect")).tab("tensors"))
+    return cast("TensorsPanel", cast("GuidedInspect", window.host.load("inspect")).tab("tensors"))
 
 
 def _exponents(window: GuidedWindow) -> tuple[QWidget, ...]:

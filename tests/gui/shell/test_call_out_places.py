@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from PySide6.QtCore import QPoint, QRect
@@ -14,10 +15,11 @@ from pytestqt.qtbot import QtBot
 
 from precgui.examples import EXAMPLES
 from precgui.gui.notices import Notices
+from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.shell import guide as guides
 from precgui.gui.shell.call_out import CallOut, filled_area
 from precgui.gui.shell.first_paths import FORMATS, WRONG
-from precgui.gui.shell.guided_path import FirstPath, PathStep, diagnose_of, library_of
+from precgui.gui.shell.guided_path import FirstPath, PathStep, diagnose_of
 from precgui.gui.shell.precision_paths import WHICH
 from precgui.gui.shell.window import Window
 from tests.gui.test_translated_layout import opened, settle
@@ -80,7 +82,7 @@ def ready(window: Window, name: str, until: Callable[[Callable[[], bool]], None]
     elif name == "wrong 2":
         diagnose_of(window).cards[0].show_button.click()
     elif name == "formats 4":
-        library = library_of(window)
+        library = cast(LibraryPanel, window.host.load("library"))
         library.refresh()
         until(lambda: library.table.rowCount() > 0)
 
