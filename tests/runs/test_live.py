@@ -14,6 +14,7 @@ import pytest
 from precgui.config import RunConfig
 from precgui.events import (
     EXPONENT_BINS,
+    STEP_SIGNALS,
     TENSOR_STATS,
     DeviceRead,
     Event,
@@ -28,7 +29,7 @@ from precgui.events import (
 from precgui.runs.file.reader import open_run
 from precgui.runs.growable import Values
 from precgui.runs.live import LiveRun
-from precgui.runs.signals import SIGNALS, STEP_SIGNALS, Axis, KeptRows, interpolated
+from precgui.runs.signals import SIGNALS, Axis, KeptRows, interpolated
 from precgui.runs.tensors.overview import Overview
 from tests.runs.synthetic import live_run, synthetic_events
 from tests.runs.tensors.test_record import stats_event
