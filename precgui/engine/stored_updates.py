@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ _NORMALISING = (
 )  # fmt: skip
 _OF_TWO = {"batch_norm", "add", "sub", "lerp", "addcmul", "addcdiv"}  # these add something to what is updated
 _DITHER = (0.15, 1.0)  # rms in ulp, uniform between -1/2 and 1/2 has 0.29
+_COUNTING, _STORING = {"add", "sub"}, {"copy", "clone"}
+_MOST_ENDS = 4  # steps of a run that are watched because a count may stand still from there on
 _UPDATING = {"batch_norm", "add", "sub", "lerp", "addcmul", "addcdiv", "mul"}
 After = Callable[[Any], None]
 
@@ -82,6 +85,7 @@ class StoredUpdates:
         self._finished: list[tuple[_Chain, Tensor]] = []  # with their results, which the optimizer has changed since
         self._measured: set[Hashable] = set()  # stored tensors of which a norm or a mean was computed
         self._groups: dict[tuple[Any, ...], _Group] = {}
+        self._ends: set[int] = set()  # steps in which a count may have reached the last number that it can add to
 
     def begin(self, step: int) -> None:
         self._step = step
@@ -390,6 +394,25 @@ class StoredUpdates:
                 "void": any(chain.is_void for _, chain, _ in rows),
                 "writes": max(known) if known else None,
             })  # fmt: skip
+            is_count = set(key[0]) <= _COUNTING | _STORING and set(key[0]) & _COUNTING
+            if is_count and wanted > swallowed and energy > 0:
+                term, count = (energy / wanted) ** 0.5, (size / energy) ** 0.5
+                self._expect_end(rows, term, count, max(known, default=float(self._step)))
+
+    def _expect_end(self, rows: list[tuple[str, _Chain, Tensor]], term: float, count: float, writes: float) -> None:
+        """Plan to watch the step after which whole numbers that are counted up stand still: half an ulp of a sum of
+        `count` terms is as large as a term once it has reached 2^digits times the next power of two."""
+        digits = DIGITS.get(rows[0][1].stored.dtype)
+        if digits is None or not all(_is_whole(each.begin) and _is_whole(each.exact) for _, each, _ in rows):
+            return
+        left = 2.0 ** (math.ceil(math.log2(term)) + digits) / term - count
+        step = self._step + math.ceil(left * self._step / max(writes, 1.0)) + 1
+        if left > 0 and len(self._ends) < _MOST_ENDS:
+            self._ends.add(step)
+
+    def is_expected(self, step: int) -> bool:
+        """Whether a count in 16 bits may stand still from a step on."""
+        return step in self._ends
 
     def are_continual(self) -> bool:
         """Whether an update outside of the optimizer was seen in several steps."""
@@ -406,6 +429,10 @@ class StoredUpdates:
             for key, group in self._groups.items() if group.rows
         ]  # fmt: skip
         return {"stored_updates": rows}
+
+
+def _is_whole(values: Tensor) -> bool:
+    return bool((values == values.round()).all())
 
 
 def _sums(begin: Tensor, intended: Tensor, moved: Tensor, last: Tensor | None) -> Tensor:

@@ -247,7 +247,8 @@ class LaterSteps:
 
     def _is_watched(self, step: int) -> bool:
         is_between = step in _BETWEEN and self.watchers.stored.are_continual()
-        return step in _STEPS or self.watchers.writes.is_expected(step) or is_between
+        is_expected = self.watchers.writes.is_expected(step) or self.watchers.stored.is_expected(step)
+        return step in _STEPS or is_expected or is_between
 
     def leave(self) -> None:
         """Take the mode out of torch's stack of modes, unless another one has been put on top of it meanwhile."""

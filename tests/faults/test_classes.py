@@ -15,12 +15,13 @@ from tests.faults import (
     rewritten_faults,
     setup_faults,
     state_faults,
+    whole_number_faults,
 )
 from tests.faults.class_faults import FAULTS, HEALTHY
 from tests.faults.odd_loops import judged
 
 assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
-assert data_faults and setup_faults
+assert data_faults and setup_faults and whole_number_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)
