@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from precgui.lint.flow import is_optimizer
+from precgui.lint.flow import created_optimizers, is_optimizer, statement, trained_models
 from precgui.lint.scaler_rules import CLIPS, is_unused
 from precgui.lint.source import CallSite, Mistakes, Source, scaled_loss
 from precgui.lint.variables import NO_TEXT, Variable, path_text
@@ -152,8 +152,8 @@ def _is_remainder(source: Source, test: ast.expr) -> bool:
 def cleared_before_step(source: Source) -> Mistakes:
     """zero_grad() between backward() and the step of the same optimizer, in one block."""
     for clear in source.of("zero_grad")[:_MOST_CALLS]:
-        optimizer, block = source.owner(clear), _block(source, clear.node)
-        if optimizer is None or block is None or not is_optimizer(source, clear):
+        optimizer, block = _optimizer_cleared_by(source, clear), _block(source, clear.node)
+        if optimizer is None or block is None:
             continue
         calls = source.between(source.scope(clear.node), source.places[block], source.end(block) + 1)
         own = [each for each in calls if _block(source, each.node) is block
@@ -167,10 +167,29 @@ def cleared_before_step(source: Source) -> Mistakes:
                 clear.line, "error", Sentence(
                     "{optimizer}.zero_grad() clears the gradients of line {line} before the step in line {line2} "
                     "uses them",
-                    optimizer=optimizer, line=last.line, line2=following.line,
+                    optimizer=clear.owner, line=last.line, line2=following.line,
                 ),
                 L_("call it before backward(), or after the step"),
             )  # fmt: skip
+
+
+def _optimizer_cleared_by(source: Source, clear: CallSite) -> Variable | None:
+    """The optimizer whose gradients zero_grad() clears, called on it or on the one model whose parameters it has."""
+    owner = source.owner(clear)
+    if owner is None or is_optimizer(source, clear):
+        return owner
+    return source.cached("optimizers_of_one_model", lambda: _optimizers_of_one_model(source)).get(owner)
+
+
+def _optimizers_of_one_model(source: Source) -> dict[Variable, Variable]:
+    """For each model that one optimizer alone has the parameters of, and of no other model, that optimizer."""
+    found: dict[Variable, list[Variable]] = {}
+    for site in created_optimizers(source):
+        models, assigned = trained_models(source, site.node), statement(source, site.node)
+        optimizer = source.variable(assigned.targets[0]) if isinstance(assigned, ast.Assign) else None
+        if len(models) == 1 and optimizer is not None:
+            found.setdefault(models[0], []).append(optimizer)
+    return {model: optimizers[0] for model, optimizers in found.items() if len(optimizers) == 1}
 
 
 def _block(source: Source, node: ast.AST) -> ast.AST | None:

@@ -83,7 +83,7 @@ def clip_before_unscale(source: Source) -> Mistakes:
         unscaled = [site for site in own if site.method == "unscale_"]
         if len(own) == len(unscaled) or any(site.place < clip.place for site in unscaled):
             continue
-        if _divided_by_hand(source, scaler, last, clip):
+        if _divided_by_hand(source, scaler, last, clip) or _unscaled_by_a_function(source, last, clip):
             continue
         text = _CLIPPED_BEFORE if unscaled else _CLIPPED
         yield (
@@ -92,6 +92,14 @@ def clip_before_unscale(source: Source) -> Mistakes:
                 "call {scaler}.unscale_(optimizer) before {method}", scaler=scaler, method=clip.method
             ),
         )  # fmt: skip
+
+
+def _unscaled_by_a_function(source: Source, scale: CallSite, clip: CallSite) -> bool:
+    """Whether a function of this script that is called between the backward pass and the clipping unscales."""
+    called = (
+        source.functions.get(site.method) for site in source.between(source.scope(clip.node), scale.place, clip.place)
+    )
+    return any(site.method == "unscale_" for function in called if function for site in source.inside(function))
 
 
 def _divided_by_hand(source: Source, scaler: Variable, scale: CallSite, clip: CallSite) -> bool:

@@ -200,6 +200,8 @@ FAULTS = {
         "optimizer.step()\n",
         "import torch\ndef fit(net, sgd, loader):\n  for x in loader:\n    net(x).backward()\n    sgd.zero_grad()\n    "
         "torch.nn.utils.clip_grad_value_(net.parameters(), 1.0)\n    with torch.no_grad():\n      log(net)\n    sgd.step()\n",
+        "import torch\nnet = make()\nsgd = torch.optim.SGD(net.parameters(), lr=0.1)\nfor x in loader:\n  net(x).backward()\n  "
+        "net.zero_grad()\n  sgd.step()\n",
     ],
     "scaled-loss-unused": [LOOP.replace("scaler.scale(loss).backward()", "scaler.scale(loss)\n    loss.backward()")],
     "accumulation-not-averaged": [ACCUMULATED.replace(" / accumulate", ""),
@@ -271,6 +273,8 @@ SOUND = {
         "def pass_back(x):\n    model(x).backward()\nfor x in loader:\n    loss.backward()\n    optimizer.zero_grad()\n    "
         "pass_back(x)\n    optimizer.step()\n",
         "import torch\nfor x in loader:\n    loss.backward()\n    opt.zero_grad()\n    copy_grads(model)\n    opt.step()\n",
+        "import torch\nd = make()\ng = make()\ndo = torch.optim.SGD(d.parameters(), lr=0.1)\ngo = torch.optim.SGD(g.parameters(), "
+        "lr=0.1)\nfor x in loader:\n  d(g(x)).backward()\n  d.zero_grad()\n  go.step()\n  d(x).backward()\n  do.step()\n",
     ],
     "scaled-loss-unused": [LOOP],
     "accumulation-not-averaged": [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 
 from precgui.lint import check
@@ -31,3 +33,40 @@ def test_that_the_line_and_the_sentence_name_the_call() -> None:
 def test_that_a_backward_pass_without_scaling_is_named_where_it_is() -> None:
     [found] = check(LOOP.replace("scaler.scale(loss)", "loss"))
     assert found.rule == "scaler-not-used" and found.line == 9
+
+
+PARTS = {
+    "clear": "self.optimizer.zero_grad()",
+    "pass_back": "self.scaler.scale(loss).backward()",
+    "unscale": "self.scaler.unscale_(self.optimizer)",
+    "clip": "torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)",
+    "apply": "self.scaler.step(self.optimizer)",
+    "adapt": "self.scaler.update()",
+}
+MADE = """import torch
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        self.scaler = torch.amp.GradScaler("cuda")
+"""
+TRAINED = """def main(model, loader):
+    trainer = Trainer(model.cuda())
+    for x, y in loader:
+        trainer.step(x.cuda(), y.cuda())
+"""
+
+
+def trainer_with(methods: tuple[str, ...]) -> str:
+    """A sound step of a trainer that calls methods of its own for some of its parts."""
+    own = [f"    def {name}(self, loss=None):\n        {PARTS[name]}\n" for name in methods]
+    lines = {name: f"self.{name}(loss)" if name in methods else line for name, line in PARTS.items()}
+    loss = "with torch.autocast('cuda', torch.float16):\n            loss = self.model(x, y)"
+    step = [lines["clear"], loss, *(line for name, line in lines.items() if name != "clear")]
+    return "".join([MADE, *own, "    def step(self, x, y):\n", *(f"        {line}\n" for line in step), TRAINED])
+
+
+@pytest.mark.parametrize("count", range(len(PARTS) + 1))
+def test_that_a_sound_step_may_have_any_of_its_parts_in_methods(count: int) -> None:
+    wrong = {methods: check(trainer_with(methods)) for methods in combinations(PARTS, count)}
+    assert not {methods: found for methods, found in wrong.items() if found}
