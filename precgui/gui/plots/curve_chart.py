@@ -16,7 +16,7 @@ from precgui.gui.plots.dense_lines import DENSE_FROM, DENSE_RAW_PER_PIXEL, Dense
 from precgui.gui.plots.marks import SYMBOL_PX, MarkGroup, Marks, Track, symbol_of
 from precgui.gui.plots.pyramid import RAW_POINTS_PER_PIXEL
 from precgui.gui.plots.run_curves import DOTTED, RunCurves, legend, place_names
-from precgui.gui.plots.signals import Signal, devices_of, signal_text, suited
+from precgui.gui.plots.signals import READ_AT_ONCE, Signal, devices_of, signal_text, suited
 from precgui.gui.theme import themes
 from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.run import SignalSource
@@ -73,7 +73,6 @@ MARGIN = 0.07  # of the value range, above and below
 _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrinks
 _LEAST_OCTAVES = 2.0
 _ROOM_FOR_NAME = 0.8  # of the height, above which the name of a line stands below it
-READ_AT_ONCE = 8  # runs whose files are read in one turn of the event loop; some 8 ms each
 READ_AT_ONCE_S = 0.05  # after which the other runs wait for the next turn: norms of weights take longer
 _LOSSES = ("loss", LOSS_MEAN, LOSS_GAP)
 _LARGEST = 1e300  # the range of an axis must not overflow

@@ -53,6 +53,7 @@ def _signal(key: str, figure: Figure, axis: str, absent: str = _NOT_YET) -> Sign
     return Signal(key, figure.title, named, series, unit=unit, factor=figure.scale, absent=absent)
 
 
+READ_AT_ONCE = 8  # runs whose files are read in one turn of the event loop; some 8 ms each
 EVENTS = "events"
 _ONE_PROCESS = L_("These runs were trained by one process each, or have no step yet.")
 METRIC = "val_accuracy"  # whatever the tasks of the runs measure
@@ -134,6 +135,13 @@ class RecordedSignals:
 
     def __init__(self) -> None:
         self._looks: WeakKeyDictionary[SignalSource, dict[str, _Look]] = WeakKeyDictionary()
+
+    def read(self, runs: Sequence[SignalSource]) -> tuple[list[SignalSource], bool]:
+        """The runs that have been looked at before, and READ_AT_ONCE more; whether others are left."""
+        for run in [run for run in runs if run not in self._looks][:READ_AT_ONCE]:
+            self._looks[run] = {}
+        known = [run for run in runs if run in self._looks]
+        return known, len(known) < len(runs)
 
     def has(self, key: str, runs: Sequence[SignalSource]) -> bool:
         """Whether any of the runs has it: a loss scale that moves, an event above a note, a finite value."""

@@ -11,8 +11,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.plots import curve_chart
-from precgui.gui.plots.curve_chart import READ_AT_ONCE
 from precgui.gui.plots.linked import LinkedPlots
+from precgui.gui.plots.signals import READ_AT_ONCE
 from tests.gui.plotted import ArrayRun, items, opened, training_run
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+import itertools
 
-from precgui.gui.plots.signals import RecordedSignals
+import numpy as np
+from pytestqt.qtbot import QtBot
+
+from precgui.gui.panels.live.panel import LivePanel
+from precgui.gui.plots.signals import READ_AT_ONCE, RecordedSignals
+from precgui.gui.session import Session
 from precgui.runs.signals import Axis, Series
+from tests.gui.plotted import Opened, training_run
 from tests.runs.synthetic import live_run
 
 
@@ -36,3 +42,25 @@ def test_that_each_row_is_looked_at_once() -> None:
 def test_that_a_run_without_steps_has_its_loss_alone() -> None:
     recorded, run = RecordedSignals(), live_run([])
     assert [key for key in ("loss", "scale", "events", "power") if recorded.has(key, [run])] == ["loss"]
+
+
+def test_that_many_runs_are_looked_at_in_several_turns(qtbot: QtBot) -> None:
+    """All files in one turn made the window stand still when Live was first shown with thirty runs."""
+    session, asked = Session(), set()
+    panel = LivePanel(session)
+    qtbot.addWidget(panel)
+    panel.resize(1200, 900)
+    for number in range(2 * READ_AT_ONCE + 3):
+        run = training_run(f"run {number}", 400, scaled=number == 2 * READ_AT_ONCE + 2)
+        run.events = lambda *_, run=run, **__: asked.add(run.run_id) or []  # type: ignore[method-assign,misc]
+        session.runs.put(Opened(run.run_id, run, run.run_id, 0, 0))  # type: ignore[arg-type]
+    counts = []
+    choose = panel._choose_plots
+    panel._choose_plots = lambda: (choose(), counts.append(len(asked)))  # type: ignore[method-assign,assignment]
+    asked.clear()
+    panel._recorded = RecordedSignals()
+    panel._choose_plots()
+    assert not panel.plots.frames[2].isVisibleTo(panel)
+    qtbot.waitUntil(lambda: panel.plots.frames[2].isVisibleTo(panel), timeout=20_000)  # of the last run alone
+    assert counts[0] == READ_AT_ONCE and len(asked) == 2 * READ_AT_ONCE + 3
+    assert max(later - now for now, later in itertools.pairwise(counts)) <= READ_AT_ONCE

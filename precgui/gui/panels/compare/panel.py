@@ -104,7 +104,7 @@ class ComparePanel(Pages):
         column.addWidget(self.answer)
         column.addWidget(self.table)
         column.addWidget(self.curves, 1)
-        self.frames = (self,)
+        self.frames = (self, self.content, self.groups, self.groups.content, self.groups.pages)
 
     def _connect(self) -> None:
         session = self._session

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QPushButton, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QFrame, QPushButton, QSplitter, QSplitterHandle, QVBoxLayout, QWidget
 
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.caveat import CaveatLabel
@@ -16,6 +16,7 @@ from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.kit.wrapping_row import WrappingRow
+from precgui.gui.next_turn import in_next_turn
 from precgui.gui.open_run import Problem
 from precgui.gui.panels.live.end_card import EndCard
 from precgui.gui.panels.live.proof_card import ProofCard
@@ -43,6 +44,21 @@ CAVEAT_MS = 1000  # between two looks for notes that come later, as when quantis
 RUNS, STUDY = L_("Runs"), L_("Study")
 LIVE_SIGNALS = ("loss", METRIC, "scale", EVENTS, "power")
 _NARROW_PX = 760  # below this the list of runs lies under the plots
+
+
+class _Handle(QSplitterHandle):
+    """Drawn here: a style sheet for it would be one of all that stands in the splitter."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        theme = themes().theme
+        QPainter(self).fillRect(self.rect(), QColor(theme.accent if self.underMouse() else theme.line))
+
+
+class _Splitter(QSplitter):
+    """Has no shape of the theme, so that its parts can take the theme one by one."""
+
+    def createHandle(self) -> QSplitterHandle:
+        return _Handle(self.orientation(), self)
 
 
 class LivePanel(Pages):
@@ -83,7 +99,7 @@ class LivePanel(Pages):
         self.proof: Proof | None = None
         self.proof_card: ProofCard | None = None
         self._zoom_before: Zoom | None = None  # that of the plots before the proof
-        self._splitter = QSplitter(self)
+        self._splitter = _Splitter(self)
         self._runs = WhenVisible(self, self._take_runs)
         self._arrange()
         self._connect()
@@ -103,6 +119,7 @@ class LivePanel(Pages):
         buttons = (self.stop_button, self.pause_button, self.follow_button, self.fit_button)
         parts = (*buttons, axis, self.smoothing, self.all_plots, self.view_text)
         bar = WrappingRow(parts, self, at_right=self.keys_button)
+        self.plots.setFrameShape(QFrame.Shape.NoFrame)
         self._splitter.addWidget(self.plots)
         self._splitter.addWidget(self._side())
         self._splitter.setStretchFactor(0, 1)
@@ -119,6 +136,9 @@ class LivePanel(Pages):
         layout.addWidget(self.end_card)
         layout.addWidget(self.caveat)
         layout.addWidget(self._splitter, 1)
+        self.frames = (
+            self, self.content, self._splitter, self.plots, self.plots.viewport(), self.plots.widget(),
+        )  # fmt: skip
 
     def _side(self) -> QWidget:
         """The open runs, and below them those that wait."""
@@ -168,6 +188,7 @@ class LivePanel(Pages):
             from precgui.gui.panels.live.study_grid import StudyGridView
 
             self._study = StudyGridView(self._session, self)
+            themes().dress(self._study)
             self.add_page(self._study)
         return self._study
 
@@ -248,7 +269,9 @@ class LivePanel(Pages):
         """Show the plots of signals of which something is recorded, and those that were chosen by hand."""
         proof = self.proof.key if self.proof is not None else None  # whose run is plotted alone
         displayed = [each for key, each in self._session.runs.items() if (key == proof if proof else each.visible)]
-        runs = [opened.run for opened in displayed]
+        runs, left = self._recorded.read([opened.run for opened in displayed])
+        if left:
+            in_next_turn(self, self._choose_plots)
         frames = list(zip(self.plots.frames, LIVE_SIGNALS, strict=True))
         filled = [
             frame

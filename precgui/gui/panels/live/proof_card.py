@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QFrame, QWidget
 
 from precgui.gui.kit.parts import button, column, label, row
+from precgui.gui.next_turn import in_next_turn
 from precgui.gui.open_run import OpenRun
 from precgui.gui.plots.chart import colour_of
 from precgui.gui.plots.signals import Scale, number, to_plot
@@ -31,7 +33,10 @@ _DOTS_BELOW = 60  # points: with fewer each is marked
 
 
 class ProofCard(QFrame):
-    """Shows the proof that it is made for; `closed` when it is no longer wanted."""
+    """Shows the proof that it is made for; `closed` when it is no longer wanted.
+
+    The first of its plots is there at once, each further one comes in a turn of the event loop of its own.
+    """
 
     closed = Signal()
 
@@ -42,16 +47,29 @@ class ProofCard(QFrame):
         self.title = label(f"{opened.name}: {translated(finding.title)}", "heading")
         self.more = button(_("More in Inspect"), proof.more or (lambda: None), _("The tab of Inspect that is about it"))
         self.close_button = button(_("Close the proof"), self.closed.emit, _("Back to the plots as they were (Esc)"))
-        self.plots = [ProofPlot(each, finding, opened) for each in proof.evidence[:MOST]]
+        self.plots: list[ProofPlot] = []
         self.texts = [label(translated(each.text), "muted", selectable=True) for each in proof.evidence[:MOST]]
-        for plot, text in zip(self.plots, self.texts, strict=True):
-            plot.setMinimumHeight(_LEAST_PLOT_PX)
-            plot.setMaximumHeight(_PLOT_PX)
+        for text in self.texts:
             text.setAlignment(Qt.AlignmentFlag.AlignTop)
-        beside = [(column(text, 1, plot, spacing=2), 1) for plot, text in zip(self.plots, self.texts, strict=True)]
+        rooms = [column(text, 1, spacing=2) for text in self.texts]
+        self._left = [
+            (room, partial(ProofPlot, each, finding, opened)) for room, each in zip(rooms, proof.evidence, strict=False)
+        ]
         head = row((self.title, 1), self.more, self.close_button)
-        column(head, row(*beside, spacing=12), spacing=8, margins=(12, 12, 12, 12), on=self)
+        column(head, row(*((room, 1) for room in rooms), spacing=12), spacing=8, margins=(12, 12, 12, 12), on=self)
         self.more.setVisible(proof.more is not None)
+        self._add_plot()
+
+    def _add_plot(self) -> None:
+        if not self._left:
+            return
+        room, make = self._left.pop(0)
+        plot = make()
+        plot.setMinimumHeight(_LEAST_PLOT_PX)
+        plot.setMaximumHeight(_PLOT_PX)
+        self.plots.append(plot)
+        room.addWidget(plot)
+        in_next_turn(self, self._add_plot)
 
 
 class ProofPlot(SimplePlot):
