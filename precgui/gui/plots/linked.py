@@ -113,6 +113,7 @@ class LinkedPlots(QScrollArea):
         self._range = (0.0, 10.0)
         self._runs: list[DrawnRun] = []
         self._stale: list[PlotFrame] = []
+        self._pulled: list[PlotFrame] = []  # whose new data are not drawn yet
         self._paused_until: dict[PlotFrame, float] = {}
         self._body = QWidget(self)
         self.frames = [PlotFrame(key, self._body, choices) for key in signals]
@@ -233,7 +234,8 @@ class LinkedPlots(QScrollArea):
         if ready is not None:
             self._stale.remove(ready)
             self._pull(ready)
-            in_next_turn(self, lambda: self._draw(ready))
+            self._pulled.append(ready)
+            in_next_turn(self, self._draw_pulled)
 
     def _pull(self, frame: PlotFrame) -> None:
         """Take over new data; a signal that is dear to compute is asked for less often."""
@@ -248,6 +250,11 @@ class LinkedPlots(QScrollArea):
         else:
             self._paused_until[frame] = now + PAUSE_FACTOR * (now - start)
 
+    def _draw_pulled(self) -> None:
+        """Draw the plot that has waited longest since its data were taken over, unless `draw_pending` has."""
+        if self._pulled:
+            self._draw(self._pulled.pop(0))
+
     def _draw(self, frame: PlotFrame) -> None:
         self._apply_range(frame.chart)
         frame.draw()
@@ -257,7 +264,9 @@ class LinkedPlots(QScrollArea):
         while self._stale:
             frame = self._stale.pop(0)
             self._pull(frame)
-            self._draw(frame)
+            self._pulled.append(frame)
+        while self._pulled:
+            self._draw_pulled()
 
     # The x range
 

@@ -351,3 +351,22 @@ def test_that_a_loss_that_is_nan_from_the_start_is_marked_where_the_run_says_so(
     assert bool(items(chart, "edge")) is told
     assert chart.is_empty() is not told
     assert not items(chart, "dots")
+
+
+def test_that_a_plot_between_its_data_and_its_picture_is_drawn_with_what_waits(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tick takes over the data of a plot, and a later turn draws them."""
+    monkeypatch.setattr(linked, "PAUSE_FACTOR", 0.0)
+    run = training_run("run", 400, status="running")
+    full, run.values = run.values, first_steps(run.values, 200)
+    plots = show(opened(run))
+    plots.draw_pending()
+    run.values = full
+    plots.data_arrived()
+    timer = plots.findChild(QTimer, "tick")
+    for _ in range(3 * len(plots.frames)):
+        timer.timeout.emit()
+    assert len(drawn(plots, LOSS)[0]) == 200
+    plots.draw_pending()
+    assert [len(drawn(plots, frame)[0]) for frame in (LOSS, SCALE)] == [400, 400]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 from pytestqt.qtbot import QtBot
 
@@ -46,21 +44,17 @@ def test_that_a_run_without_steps_has_its_loss_alone() -> None:
 
 def test_that_many_runs_are_looked_at_in_several_turns(qtbot: QtBot) -> None:
     """All files in one turn made the window stand still when Live was first shown with thirty runs."""
-    session, asked = Session(), set()
+    count = 2 * READ_AT_ONCE + 3
+    runs = [training_run(f"run {number}", 400, scaled=number == count - 1) for number in range(count)]
+    recorded = RecordedSignals()
+    turns = [recorded.read(runs) for _ in range(4)]
+    assert [(len(known), left) for known, left in turns] == [
+        (READ_AT_ONCE, True), (2 * READ_AT_ONCE, True), (count, False), (count, False)
+    ]  # fmt: skip
+    session = Session()
     panel = LivePanel(session)
     qtbot.addWidget(panel)
     panel.resize(1200, 900)
-    for number in range(2 * READ_AT_ONCE + 3):
-        run = training_run(f"run {number}", 400, scaled=number == 2 * READ_AT_ONCE + 2)
-        run.events = lambda *_, run=run, **__: asked.add(run.run_id) or []  # type: ignore[method-assign,misc]
+    for run in runs:
         session.runs.put(Opened(run.run_id, run, run.run_id, 0, 0))  # type: ignore[arg-type]
-    counts = []
-    choose = panel._choose_plots
-    panel._choose_plots = lambda: (choose(), counts.append(len(asked)))  # type: ignore[method-assign,assignment]
-    asked.clear()
-    panel._recorded = RecordedSignals()
-    panel._choose_plots()
-    assert not panel.plots.frames[2].isVisibleTo(panel)
     qtbot.waitUntil(lambda: panel.plots.frames[2].isVisibleTo(panel), timeout=20_000)  # of the last run alone
-    assert counts[0] == READ_AT_ONCE and len(asked) == 2 * READ_AT_ONCE + 3
-    assert max(later - now for now, later in itertools.pairwise(counts)) <= READ_AT_ONCE
