@@ -17,7 +17,7 @@ from precgui.engine.shadow.record import RecordedStep
 from precgui.engine.shadow.replay import F64, Counterfactual
 from precgui.engine.shadow.semantics import widened
 from precgui.engine.shadow.tape import SourceLine, TapeOp
-from precgui.engine.shadow.unavoidable_error import ConsumerMap, is_avoidable, unavoidable
+from precgui.engine.shadow.unavoidable_error import ConsumerMap, casts_of_gradients, is_avoidable, unavoidable
 
 LOSS_ROUNDINGS = 3 * 2**-9  # three roundings to BF16: what a loss may be off without a word
 SMOOTH = (0.7, 1.3)  # explained, where first order can be trusted
@@ -105,9 +105,18 @@ class StepMeasures:
     @property
     def ideal_error(self) -> float:
         """The relative error of the gradient that the products and casts of this precision cost alone."""
+        return self._cost_of(self.unavoidable.values())
+
+    @property
+    def product_error(self) -> float:
+        """The part of the ideal error without the casts of gradients to the format of a value."""
+        casts = casts_of_gradients(self.step.tape)
+        return self._cost_of([share for index, share in self.unavoidable.items() if index not in casts])
+
+    def _cost_of(self, shares: Iterable[float]) -> float:
         if not self.is_finite:
             return math.nan
-        part = math.fsum(self.unavoidable.values()) / (self.explained or 1.0)
+        part = math.fsum(shares) / (self.explained or 1.0)
         is_smooth = SMOOTH[0] <= self.explained <= SMOOTH[1]
         if self.gradient_error and (not is_smooth or part < 0):  # the shares do not tell: those of products may be
             return self.gradient_error * min(1.0, self._left_by_products)  # opposed to the rest of the error

@@ -107,7 +107,7 @@ def unavoidable(tape: Tape, shares: ErrorShares, relative_error: float, flow: Co
     """The part of each operation's share that any step in these formats has; the rest is the line's own."""
     stored_low = any(leaf.is_floating_point() and leaf.dtype.itemsize <= 2 for leaf in tape.leaves.values())
     usual = _product_gain(tape, shares, relative_error)
-    of_low_values = _casts_of_gradients(tape)
+    of_low_values = casts_of_gradients(tape)
     parts: dict[int, float] = {}
     for index, share in shares.by_operation.items():
         operation = tape.operations[index]
@@ -119,7 +119,7 @@ def unavoidable(tape: Tape, shares: ErrorShares, relative_error: float, flow: Co
     return parts
 
 
-def _casts_of_gradients(tape: Tape) -> set[int]:
+def casts_of_gradients(tape: Tape) -> set[int]:
     """The casts of gradients to 16 bits that autograd makes because the value has 16 bits: a result of an operation, or
     what the model keeps so, which a later line, often that of the loss, takes as FP32. Not behind a cast of the line's
     own, as in `x.bfloat16().float()`."""

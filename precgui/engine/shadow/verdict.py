@@ -284,7 +284,7 @@ def _out_of_range(shadow: StepMeasures) -> Judgement | None:
 
 def _one_line(shadow: StepMeasures) -> Judgement | None:
     """A line that could have avoided a good part of the error, or a few that stand together."""
-    if excess(shadow) < _EXCESS:
+    if shadow.gradient_error < _EXCESS * shadow.product_error:
         return None
     avoidable = _avoidable(shadow)
     ordered = sorted((line for line in avoidable if line.number), key=lambda line: -avoidable[line])

@@ -271,3 +271,23 @@ def test_that_a_difference_in_fp32_with_too_small_a_step_is_a_problem_of_its_lin
     if verdict == "problems":
         assert shadow.precision_is_to_blame and "subtracts nearly equal numbers in FP32" in shadow.message
         assert [name.rpartition(":")[2] for name in shadow.blamed] == [str(loss.__code__.co_firstlineno + 2)]
+
+
+def test_that_the_cast_of_a_gradient_to_the_format_of_its_value_is_no_error_of_a_line() -> None:
+    net, x, y = nn.Linear(16, 4), (torch.randn(128, 16) * 4).round() / 4, torch.randn(128, 4)
+    with torch.no_grad():
+        net.weight.copy_((net.weight * 16).round() / 16)  # exact in BF16, as the inputs
+
+    def under_autocast() -> Tensor:
+        with torch.autocast("cpu", BF16):
+            out = net(x)
+        return F.mse_loss(out.float(), y)
+
+    asked = shadow_of(under_autocast, net.parameters())
+    assert asked.verdict == "healthy"
+    assert (
+        asked.ideal_error == pytest.approx(asked.gradient_error, rel=0.02) and asked.product_error < asked.ideal_error
+    )
+    assert all(line.avoidable < 0.02 for line in asked.lines())
+    own = shadow_of(lambda: F.mse_loss(net(x).bfloat16().float(), y), net.parameters())
+    assert own.lines()[0].avoidable > 0.9
