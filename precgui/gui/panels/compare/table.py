@@ -198,10 +198,10 @@ class CompareTable(QTableWidget):
         left -= self.verticalScrollBar().sizeHint().width()
         policies = Qt.ScrollBarPolicy
         self.setHorizontalScrollBarPolicy(policies.ScrollBarAsNeeded if everything else policies.ScrollBarAlwaysOff)
-        hidden = 0
+        hidden, margin = 0, self._heading_margin()
         for place in range(len(COLUMNS)):
             column = across.logicalIndex(place)
-            needed = max(self.sizeHintForColumn(column), across.sectionSizeHint(column))
+            needed = max(self.sizeHintForColumn(column), self._heading_px(column) + margin)
             left -= 0 if self._is_silent(column) else min(needed, widest)
             fits = place == 0 or (left >= 0 and not self._is_silent(column))
             hidden += not fits
@@ -210,6 +210,15 @@ class CompareTable(QTableWidget):
         more = n_("{count} more column", "{count} more columns", hidden).format(count=hidden)
         self.all_columns.setText(_("Fewer columns") if everything else more)
         self._take_height()
+
+    def _heading_px(self, column: int) -> int:
+        heading = self.horizontalHeaderItem(column)
+        return self.horizontalHeader().fontMetrics().horizontalAdvance(heading.text() if heading is not None else "")
+
+    def _heading_margin(self) -> int:
+        """Around the text of a heading. Qt says the width of those alone that are shown, as the first always is."""
+        first = self.horizontalHeader().logicalIndex(0)
+        return self.horizontalHeader().sectionSizeHint(first) - self._heading_px(first)
 
     def _is_silent(self, column: int) -> bool:
         """Whether all cells of a column say that there is nothing to say."""

@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Metric, RunEnded, RunStarted
+from precgui.examples import EXAMPLES
 from precgui.gui.format_colours import precision_colour
 from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.compare.curves import BASELINE_PX, LINE_PX
@@ -21,6 +22,7 @@ from precgui.gui.panels.compare.table import COLUMNS, DIFFERENCE, METRIC
 from precgui.gui.plots.chart import colour_of, dash_of
 from precgui.gui.plots.export import swatch_icon
 from precgui.gui.session import Session
+from precgui.gui.theme import themes
 from tests.gui.conftest import write_run
 from tests.gui.plotted import items, training_run
 from tests.runs.synthetic import live_run
@@ -227,6 +229,24 @@ def test_that_the_answer_stands_on_top_and_its_button_sets_up_the_study(qtbot: Q
     session.requests.study.connect(lambda precisions, seeds: asked.append((precisions, seeds)))
     panel.answer.more_seeds.click()
     assert asked == [(["fp32", "bf16-amp"], 3)]
+
+
+def test_that_the_table_fits_after_the_window_has_grown(qtbot: QtBot) -> None:
+    session = Session()
+    panel = ComparePanel(session)
+    qtbot.addWidget(panel)
+    themes().dress(panel)
+    panel.resize(744, 560)
+    panel.show()
+    study = next(each.path for each in EXAMPLES if each.is_study)
+    for member in ("s01-fp32", "s01-bf16-amp"):
+        session.runs.open_file(study / "members" / f"{member}.h5")
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 2)
+    table = panel.table
+    for width in (1138, 1139, 1140):  # the heading of a hidden column counts as that of a shown one
+        panel.resize(width, 760)
+        qtbot.waitUntil(lambda width=width: table.width() > width - 60)
+        assert table.horizontalHeader().length() <= table.viewport().width()
 
 
 def test_that_the_table_fits_without_scrolling_and_shows_the_rest_on_request(qtbot: QtBot, tmp_path: Path) -> None:
