@@ -35,7 +35,7 @@ class CaveatLabel(QFrame):
         line.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
         self.first = ElidedLabel(self)
         self.first.hide()
-        line.addWidget(self.first, 1, Qt.AlignmentFlag.AlignTop)
+        line.addWidget(self.first, 1, Qt.AlignmentFlag.AlignVCenter)
         line.addWidget(self.text, 1)
         self.more = QToolButton(self)
         self.more.setProperty("kind", "link")
