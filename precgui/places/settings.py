@@ -46,6 +46,11 @@ class NamedPlace:
         """The command as a person would type it."""
         return shlex.join(self.command)
 
+    @property
+    def short(self) -> str:
+        """`ssh:HOST`, from which `places add` makes this command; another command as it is."""
+        return f"ssh:{self.host}" if self.host and self == ssh_place(self.name, self.host) else self.text
+
 
 def ssh_place(name: str, host: str, precgui: str = "precgui", options: Sequence[str] = ()) -> NamedPlace:
     """A place behind ssh; `precgui` is the program there and its words, for the shell there. Raises PlaceError.

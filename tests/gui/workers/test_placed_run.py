@@ -394,6 +394,7 @@ def test_that_places_are_added_tested_and_removed(qtbot: QtBot, monkeypatch: pyt
     qtbot.waitUntil(lambda: sheet.reported.text().startswith("It answers: "))
     sheet.add_button.click()
     qtbot.waitUntil(lambda: tab.table.texts()[0][:2] == ("gpu1", "answers"))
+    assert tab.table.texts()[0][-1] == "ssh:me@gpu1.example.org"
     assert [row[0] for row in tab.runs.texts()] == ["digits, fp32"]
     tab.runs.selectRow(0)
     with qtbot.waitSignal(model.job_requested) as asked:

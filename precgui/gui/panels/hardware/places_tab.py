@@ -182,9 +182,9 @@ class PlacesTab(QWidget):
         facts = (
             one_line(", ".join(f"{device.id} {device.name}" for device in devices)), free,
             one_line(hello.precgui if hello is not None else ""),
-            one_line(hello.torch or _("not installed")) if hello is not None else "", place.text,
+            one_line(hello.torch or _("not installed")) if hello is not None else "",
         )  # fmt: skip
-        return (Cell(place.name), state, *map(Cell, facts))
+        return (Cell(place.name), state, *map(Cell, facts), Cell(place.short, place.text))
 
     def _show_runs(self) -> None:
         lines = self._runs_of_chosen()
