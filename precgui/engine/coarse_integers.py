@@ -1,4 +1,4 @@
-"""Whole numbers in 16 bits that rounding has merged: positions, time steps and indices beyond 256 or 2048."""
+"""Whole numbers that rounding to a float format has merged: positions, time steps and indices beyond its digits."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ from precgui.engine.torch_private import as_list
 from precgui.engine.watcher import OperationCall, Watcher
 
 _EXACT = {dtype: 2**digits for dtype, digits in DIGITS.items()}  # whole numbers up to here
+_WIDE = {torch.float32: 2**24, torch.float64: 2**53}  # only casts of whole numbers to these are followed
+_WIDER = {  # formats whose whole numbers a cast to these may merge
+    torch.float32: (torch.int32, torch.int64, torch.float64),
+    torch.float64: (torch.int64,),
+}
+_LIMITS = {dtype_name(dtype): exact for dtype, exact in (_EXACT | _WIDE).items()}
 _MOST = 65536  # elements that are looked at
 _FEWEST = 16  # distinct numbers
 _KEEPING = {  # beside views
@@ -31,6 +37,7 @@ _KEEPING = {  # beside views
     "outer", "bmm", "mm",
 }  # fmt: skip
 _FOLDING = {"remainder", "fmod", "bitwise_and"}  # makes smaller numbers of those that were merged before
+_SCALING = {"mul", "div", "floor_divide", "outer", "bmm", "mm"}  # of wide formats: numbers that merged may be one then
 _ROUNDING = {"round", "floor", "ceil", "trunc", "clamp", "clamp_min", "clamp_max", "minimum", "maximum"}
 _WITH_PLACES = {"max", "min", "cummax", "cummin", "sort", "topk", "unique"}  # that return indices beside the numbers
 _ANGLES = ("sin", "cos")
@@ -46,13 +53,15 @@ _INDEXING = {
     "nll_loss_forward": 1,
     "nll_loss2d_forward": 1,
 }
+_SHORT = {dtype_name(dtype) for dtype in _EXACT}
 _MOST_COLUMNS = 64
 _MERGED = 0.25  # share of the whole numbers that are no longer distinct, of those that were made smaller afterwards
 
 
 @dataclass(frozen=True)
 class _Rounded:
-    """Numbers in 16 bits, or computed from such in more digits: `merged` is the share of them that is not distinct."""
+    """Numbers that were rounded, or computed from such in more digits: `merged` is the share of them that is not
+    distinct."""
 
     kind: str  # `ramp`: consecutive whole numbers; `cast`: whole numbers that were cast; `other`
     format: str
@@ -61,9 +70,13 @@ class _Rounded:
     module: str | None
     folded: bool = False  # made smaller since by a remainder; of `other`: rounded or clamped since
 
+    @property
+    def is_wide(self) -> bool:
+        return self.format not in _SHORT
+
 
 class CoarseIntegers(Watcher):
-    """Told of each operation outside of the optimizer; follows numbers of 16 bits by the identity of their tensors."""
+    """Told of each operation outside of the optimizer; follows rounded numbers by the identity of their tensors."""
 
     fact = "integers"
 
@@ -89,8 +102,10 @@ class CoarseIntegers(Watcher):
         kept = self._made(name, first, out, module) if isinstance(out, Tensor) else None
         if kept is None and (call.func.is_view or plain in _KEEPING):
             kept = next((mark for each in _operands(plain, args) if (mark := self._mark(each)) is not None), None)
+        if kept is not None and kept.is_wide and plain in _SCALING:
+            kept = None
         if kept is not None:
-            if plain in (_ROUNDING if kept.kind == "other" else _FOLDING):
+            if plain in (_ROUNDING if kept.kind == "other" else _FOLDING) and _may_fold(kept, name, first):
                 kept = replace(kept, folded=True)
             for each in out if isinstance(out, list | tuple) and plain not in _WITH_PLACES else as_list(out)[:1]:
                 if isinstance(each, Tensor) and each.dtype is not torch.bool:
@@ -113,7 +128,7 @@ class CoarseIntegers(Watcher):
             return _counted(first, out, module)
         if name != "_to_copy" or not isinstance(first, Tensor):
             return None
-        if out.dtype in _EXACT:
+        if out.dtype in _EXACT or first.dtype in _WIDER.get(out.dtype, ()):
             return _cast(first, out, module)
         if first.dtype in _EXACT and self._mark(first) is None and first.numel() >= _FEWEST and not first.requires_grad:
             return _ramp(first, module) or _Rounded("other", dtype_name(first.dtype), 0.0, 0.0, module)
@@ -122,21 +137,21 @@ class CoarseIntegers(Watcher):
     def _angle(self, angle: Any, module: str | None) -> None:
         """A sine or cosine in FP32 of an angle whose digits are those of 16 bits."""
         mark = self._mark(angle)
-        if mark is None or angle.dtype in _EXACT or not angle.numel():
+        if mark is None or mark.is_wide or angle.dtype in _EXACT or not angle.numel():
             return
         row = {"radians": float(angle.detach().abs().max())}
         self._note("angle", mark, module, row)
 
     def _indexed(self, args: Any, place: int, module: str | None) -> None:
-        """Indices that were numbers in 16 bits beyond the whole ones."""
+        """Indices that were rounded numbers beyond the whole ones of their format."""
         indices = args[place] if len(args) > place else None
         for each in indices if isinstance(indices, list | tuple) else (indices,):
             mark = self._mark(each)
             if mark is None or each.is_floating_point() or not each.numel():
                 continue
             largest = int(each.max())
-            limit = _EXACT[torch.bfloat16 if mark.format == "bf16" else torch.float16]
-            if mark.merged > _MERGED if mark.folded else largest > limit:
+            is_beyond = mark.folded or largest > _LIMITS[mark.format]
+            if is_beyond and (mark.merged > _MERGED or not (mark.folded or mark.is_wide)):
                 self._note("index", mark, module, {"largest": largest})
 
     def _note(self, use: str, mark: _Rounded, module: str | None, row: dict[str, Any] | None = None) -> None:
@@ -146,6 +161,13 @@ class CoarseIntegers(Watcher):
         known = self._rows.get(key)
         if self._has_room(key) and (known is None or row.get("radians", 0) > known.get("radians", 0)):
             self._rows[key] = row
+
+
+def _may_fold(mark: _Rounded, name: str, first: Any) -> bool:
+    """Whether an operation makes those numbers smaller that were merged: of a table these are one column of many."""
+    if mark.kind == "other" or name.endswith("_") or not isinstance(first, Tensor) or not first.numel():
+        return True
+    return bool(float(first.detach().abs().max()) > _LIMITS[mark.format])
 
 
 def _whole_column(table: Tensor, exact: int) -> int | None:
@@ -192,20 +214,21 @@ def _counted(terms: Tensor, out: Tensor, module: str | None) -> _Rounded | None:
 
 
 def _cast(source: Tensor, out: Tensor, module: str | None) -> _Rounded | None:
-    """Whole numbers, or a table with a column of such, cast to 16 bits, where that merges some."""
+    """Whole numbers, or a table with a column of such, cast to fewer digits, where that merges some."""
     if out.numel() < _FEWEST or source.dtype is torch.bool or source.dtype in _EXACT:
         return None
+    exact = _LIMITS[dtype_name(out.dtype)]
     values, rounded = source.detach().reshape(-1)[:_MOST], out.detach().reshape(-1)[:_MOST]
     if source.is_floating_point() and not bool((values == values.round()).all()):
-        if (column := _whole_column(source, _EXACT[out.dtype])) is None:
+        if (column := _whole_column(source, exact)) is None:
             return None
         values, rounded = (each.detach()[..., column].reshape(-1)[:_MOST] for each in (source, out))
     largest = float(values.abs().max())
-    if not _EXACT[out.dtype] < largest < float("inf"):
+    if not exact < largest < float("inf"):
         return None
     distinct = len(values.unique())
     merged = 1 - len(rounded.unique()) / max(distinct, 1)
-    ramp = _ramp(out, module)
+    ramp = _ramp(out, module) if out.dtype in _EXACT else None
     if ramp is not None:
         return ramp
     return _Rounded("cast", dtype_name(out.dtype), merged, largest, module) if distinct >= _FEWEST else None

@@ -69,3 +69,48 @@ def calls_of_an_epoch_counted_in_a_bf16_buffer(opened: Open) -> None:
 @_healthy
 def few_calls_counted_in_a_bf16_buffer(opened: Open) -> None:
     _count(opened, torch.bfloat16, 200)
+
+
+def _clicks(opened: Open, through: torch.dtype, apart: int = 1, by_day: bool = False) -> None:
+    """Items, or days of the week, choose one of some rows; their numbers stand in a table beside prices."""
+    rows = 7 if by_day else 4096
+    table = nn.Embedding(rows, 8)
+    model = nn.ModuleDict({"table": table, "net": nn.Sequential(nn.Linear(10, 24), nn.ReLU(), nn.Linear(24, 1))})
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    recorder = opened(model, optimizer)
+    numbers, worth = 1_700_000_000 + apart * torch.randperm(8000)[:400], torch.randn(400)
+    for _ in range(80):
+        item = torch.randint(400, (256,))
+        about = torch.rand(256, 2)
+        both = torch.cat((about.to(through), numbers[item].to(through)[:, None]), 1)
+        number = both[:, 2]
+        chosen = ((number / 86400).long() if by_day else number.long()) % rows
+        out = model["net"](torch.cat((table(chosen), both[:, :2].float()), 1))[:, 0]
+        truth = numbers[item] // 86400 % 7 / 3.5 - 1 if by_day else worth[item]
+        loss = F.mse_loss(out, truth + about[:, 0])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_fault("merged-positions", "merged in FP32, which holds whole numbers up to 16777216", "in int64", blame=True)
+def numbers_of_items_in_a_table_of_fp32(opened: Open) -> None:
+    _clicks(opened, torch.float32)
+
+
+@_healthy
+def numbers_of_items_in_a_table_of_fp64(opened: Open) -> None:
+    _clicks(opened, torch.float64)
+
+
+@_healthy
+def numbers_of_items_far_apart_in_fp32(opened: Open) -> None:
+    """Neighbours differ by more than an ulp: FP32 keeps them apart."""
+    _clicks(opened, torch.float32, apart=1280)
+
+
+@_healthy
+def days_of_time_stamps_in_fp32(opened: Open) -> None:
+    """Time stamps merge to 128 s, of which a day has many."""
+    _clicks(opened, torch.float32, by_day=True)

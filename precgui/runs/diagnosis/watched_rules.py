@@ -26,6 +26,7 @@ _BY_CHANCE, _MOST_BY_CHANCE = 4.0, 0.7  # standard deviations of the cosine, and
 _PAIRS = 2  # of steps
 _WAY = 0.02  # relative change that all lost updates together would have made
 _RARE = 0.5  # share of the steps
+_WHOLE = DIGITS | {"fp32": 24, "fp64": 53}  # whole numbers up to 2 to this power are distinct
 _MERGED = 0.25  # share of whole numbers that are no longer distinct
 _RADIANS = 0.25
 _MOST_STEPS_SHOWN = 4
@@ -255,11 +256,11 @@ def _kind_of_average(row: Mapping[str, Any], names: str, stored: str, *, is_void
 
 
 def merged_positions(m: Measurements) -> Answer:
-    """Positions, time steps or indices that 16 bits have merged before they are used, in whatever format."""
+    """Positions, time steps or indices that a float format has merged before they are used, in whatever format."""
     rows = m.fact_rows("integers")
     if not m.own_loop or not m.n or not rows:
         return None
-    bad = [row for row in rows if row.get("format") in DIGITS and _is_merged(row)]
+    bad = [row for row in rows if row.get("format") in _WHOLE and _is_merged(row)]
     if not bad:
         return RuledOut(
             "merged-positions", L_(
@@ -292,7 +293,7 @@ def merged_positions(m: Measurements) -> Answer:
                 error=error,
             )
         )
-    limit = 2 ** DIGITS[stored]
+    limit = 2 ** _WHOLE[stored]
     proof = Evidence(
         L_(
             "merged whole numbers > 25 %, or half an ulp of the angle > 0.25 rad, or an index beyond the exact "
@@ -316,6 +317,9 @@ def merged_positions(m: Measurements) -> Answer:
             L_(
                 "Keep positions, time steps and indices in int64 or FP32 from where they are made (also in buffers, "
                 "which model.to(bfloat16) casts), and convert only the result."
+            ) if stored in DIGITS else L_(
+                "Keep indices and numbers of items in int64 from where they are made: in a tensor of their own beside "
+                "the table of numbers, or numbered anew from 0."
             ), 0.85,
             "gpt-neox issue 1003; transformers issue 29285", module, certainty="estimate", blame=TOO_FEW_DIGITS,
         )
