@@ -19,12 +19,15 @@ _CROSS_ENTROPIES = ("nll_loss_forward", "nll_loss2d_forward")
 _BINARY = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
 _CROSS_ENTROPY, _BINARY_ENTROPY = L_("cross entropy"), L_("binary cross entropy")  # kinds, in the run file
 _SQUARED_ERROR = L_("squared error")
+_ABSOLUTE_ERROR, _HUBER_LOSS = L_("absolute error"), L_("Huber loss")  # smooth L1 is Huber's over its width
+_HUBER = ("huber_loss", "smooth_l1_loss")
 _MEAN = 1  # reduction, as torch counts them
 _KEEPING = {"_to_copy", "clone", "_unsafe_view", "_log_softmax"}  # as each view
 _SAMPLES_OF_A_CLASS = 8  # with fewer, frequencies of classes are not known
 _FEWEST_SAMPLES = 8
 _MOST_COLUMNS = 1 << 12  # of a target, and classes whose frequencies are counted
 _MOST_CALLS = 16
+_MOST_VALUES, _QUANTILES = 1 << 16, 33  # numbers of a target that are kept, and answers that are tried
 
 
 @dataclass
@@ -39,6 +42,9 @@ class _Call:
     second: Tensor | None = None
     classes: int = 0
     of_layer: bool = False  # its scores are those of a layer with a bias for each class
+    values: Tensor | None = None  # the targets, [samples, columns], where moments do not tell the loss of a constant
+    width: float = 0.0  # of the squared part of a Huber loss
+    factor: float = 1.0
 
 
 _Pair = tuple[Tensor, Tensor]  # outputs and their target
@@ -47,9 +53,10 @@ _Pair = tuple[Tensor, Tensor]  # outputs and their target
 class ConstantAnswers(Watcher):
     """Told of each operation outside of the optimizer; compares losses of targets with those of a constant.
 
-    Cross entropies, binary ones and squared errors of outputs that learn. A step is `void` where a constant would be a
-    perfect answer, as of a discriminator that is shown one kind at a time, and where targets are made with weights, as
-    those of a target network, a teacher or a value function: they move. Of fixed targets of numbers `compared` is told.
+    Cross entropies, binary ones, squared and absolute errors and Huber losses of outputs that learn. A step is `void`
+    where a constant would be a perfect answer, as of a discriminator that is shown one kind at a time, and where
+    targets are made with weights, as those of a target network, a teacher or a value function: they move. Of fixed
+    targets of numbers `compared` is told.
     """
 
     fact, most_rows = "constant_answers", 12
@@ -57,7 +64,7 @@ class ConstantAnswers(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self._made = TensorMarks[bool]()  # with weights
-        self._differences, self._squares = TensorMarks[_Pair](), TensorMarks[_Pair]()
+        self._differences, self._squares, self._sizes = TensorMarks[_Pair](), TensorMarks[_Pair](), TensorMarks[_Pair]()
         self._scores = TensorMarks[int]()  # of a layer with a bias for each class, and how many these are
         self.compared: Callable[[str, Tensor, Tensor], None] = lambda kind, outputs, target: None
         self._calls: list[_Call | None] = []  # None: void
@@ -82,6 +89,8 @@ class ConstantAnswers(Watcher):
                 self._note(_BINARY_ENTROPY, first, args[1], lambda: _of_columns(_BINARY_ENTROPY, args[1], out))
         elif name == "mse_loss":
             self._note(_SQUARED_ERROR, first, args[1], lambda: _of_columns(_SQUARED_ERROR, args[1], out))
+        elif name in _HUBER:
+            self._note(_HUBER_LOSS, first, args[1], lambda: _of_huber(name, args, out))
         else:
             self._follow(name, args, out)
             self._follow_scores(call.func, name, args, out)
@@ -103,9 +112,14 @@ class ConstantAnswers(Watcher):
             (name == "pow" and second == 2) or (name == "mul" and second is first)
         ):
             self._squares[out] = pair
+        elif pair is not None and name == "abs":
+            self._sizes[out] = pair
         elif name == "mean" and out.dim() == 0 and (pair := self._squares.get(first)) is not None:
             outputs, target = pair
             self._note(_SQUARED_ERROR, outputs, target, lambda: _of_columns(_SQUARED_ERROR, target, out))
+        elif name == "mean" and out.dim() == 0 and (pair := self._sizes.get(first)) is not None:
+            outputs, target = pair
+            self._note(_ABSOLUTE_ERROR, outputs, target, lambda: _of_values(_ABSOLUTE_ERROR, target, out))
 
     def _follow_scores(self, func: Any, name: str, args: Any, out: Any) -> None:
         """Follow what a layer with a bias for each class returns, through views and casts, to its log-softmax."""
@@ -159,6 +173,8 @@ class ConstantAnswers(Watcher):
             if each is not None and each.kind == call.kind and each.first.shape == call.first.shape
         ]  # fmt: skip
         count = sum(each.samples for each in alike)
+        if call.values is not None:
+            return _of_best_value(call, [each.values for each in alike if each.values is not None])
         mean = torch.stack([each.first * (each.samples / max(count, 1)) for each in alike]).sum(0)
         if call.samples < _FEWEST_SAMPLES:
             return 0.0
@@ -208,3 +224,39 @@ def _of_columns(kind: str, target: Tensor, out: Tensor) -> _Call:
     columns = columns[:, :: max(columns.shape[1] // _MOST_COLUMNS, 1)].cpu().double()  # not each device has FP64
     loss = out.detach().float().mean()
     return _Call(kind, loss, len(columns), columns.mean(0), columns.square().mean(0))
+
+
+def _of_values(
+    kind: str, target: Tensor, out: Tensor, reduction: int = _MEAN, width: float = 0.0, factor: float = 1.0
+) -> _Call | None:
+    """The mean of a loss whose best constant is no mean; None of a large target, and where the loss is a sum."""
+    values = target.detach().reshape(len(target), -1)
+    if values.numel() > _MOST_VALUES or (reduction != _MEAN and out.dim() == 0):
+        return None
+    first = torch.zeros(values.shape[1])  # calls are alike where they have as many columns
+    loss = out.detach().float().mean()
+    return _Call(kind, loss, len(values), first, values=values.cpu().double(), width=width, factor=factor)
+
+
+def _of_huber(name: str, args: Any, out: Tensor) -> _Call | None:
+    reduction, width = [*args, *(None, None, _MEAN, 1.0)[len(args) :]][2:4]
+    factor = 1 / width if name == "smooth_l1_loss" and width else 1.0
+    return _of_values(_HUBER_LOSS, args[1], out, int(reduction), float(width), factor)
+
+
+def _of_best_value(call: _Call, known: list[Tensor]) -> float:
+    """The mean loss of the targets of a call, beside the best answer to all that are known, one for each column."""
+    own = call.values
+    if own is None or call.samples < _FEWEST_SAMPLES:
+        return 0.0
+    every = torch.cat(known)
+    tried = torch.quantile(every, torch.linspace(0, 1, _QUANTILES, dtype=torch.float64), 0)
+    losses = torch.stack([_loss_of(every - each, call.width).mean(0) for each in tried])
+    best = tried.gather(0, losses.argmin(0)[None])[0]
+    return call.factor * float(_loss_of(own - best, call.width).mean()) * len(every) / (len(every) - 1)
+
+
+def _loss_of(difference: Tensor, width: float) -> Tensor:
+    """The absolute error, or a Huber loss, of each element."""
+    size = difference.abs()
+    return torch.where(size <= width, size.square() / 2, width * (size - width / 2)) if width else size

@@ -14,17 +14,20 @@ from precgui.engine.cancellation import Cancellations
 from precgui.engine.coarse_integers import CoarseIntegers
 from precgui.engine.coarse_roundings import CoarseRoundings
 from precgui.engine.constant_answers import ConstantAnswers
+from precgui.engine.exponent_sources import ExponentSources
 from precgui.engine.finite_in_fp32 import FiniteInFp32
 from precgui.engine.first_products import FirstProducts
 from precgui.engine.flat_units import FlatUnits
 from precgui.engine.hand_quantisers import HandQuantisers
 from precgui.engine.hidden_parameters import HiddenParameters
+from precgui.engine.loss_arguments import LossArguments
 from precgui.engine.lost_digits import LostDigits
 from precgui.engine.lost_values import LostValues
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.quantised_values import QuantisedValues
 from precgui.engine.repeated_activations import RepeatedActivations
 from precgui.engine.shadow.loop_tape import LoopTape
+from precgui.engine.short_data import ShortData
 from precgui.engine.softmax_axes import SoftmaxAxes
 from precgui.engine.stored_updates import After, StoredUpdates
 from precgui.engine.target_ranges import TargetRanges
@@ -45,6 +48,7 @@ from precgui.engine.write_times import WriteTimes
 from precgui.record.batches import Batches
 from precgui.record.emptied_moments import EmptiedMoments
 from precgui.record.exact_steps import ExactSteps
+from precgui.record.exponents import Exponents
 from precgui.record.gradient_edits import GradientEdits
 from precgui.record.later_numbers import LaterNumbers
 from precgui.record.rewritten_weights import RewrittenWeights
@@ -69,12 +73,14 @@ class Watchers:
         constants, ranges = ConstantAnswers(), TargetRanges()
         constants.compared = ranges.compared
         products, axes, quantised = FirstProducts(), SoftmaxAxes(), QuantisedValues()
+        self.exponents, arguments = ExponentSources(model), LossArguments()
         self._all: list[Watcher] = [
             self._cancellations, CoarseIntegers(model), BroadcastLosses(), LostValues(model), CoarseRoundings(model),
             RepeatedActivations(), HandQuantisers(model), quantised, self._finite, constants, FlatUnits(),
-            UnshiftedTargets(), products, ranges, axes, self.hidden,
+            UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, arguments, ShortData(model),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised]  # these are told of their operations, too
+        self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, arguments]
         self._inside: list[Watcher] = [self.hidden, products, axes]  # of those of the forward pass alone
         self._outside = [each for each in self._all if each not in (self._finite, *self._inside)]
         self.where: Callable[[], str | None] = lambda: None
@@ -149,8 +155,8 @@ class Watchers:
         call = self._call(func, args, kwargs, out)
         if call.in_optimizer:
             return
-        if args and graph_task() == -1:
-            self._cancellations.observe(call)
+        for each in self._of_first_step if args and graph_task() == -1 else ():
+            each.observe(call)
         self._finite.observe(call)
 
     def facts(self) -> Facts:
@@ -175,7 +181,7 @@ class LaterSteps:
         self.watchers.rounded = self.edits.rounded
         self._rewritten, self._emptied, self._step = RewrittenWeights(later), EmptiedMoments(later), 0
         self._zero_state = ZeroState(later)
-        self.batches = Batches(later)
+        self.batches, self.exponents = Batches(later), Exponents(model, guard)
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}
@@ -196,6 +202,8 @@ class LaterSteps:
         if not self._active:
             return
         self._step = step
+        self.exponents.follow(self.watchers.exponents.found)
+        self.exponents.begin(step)
         self.batches.begin(step, in_full=step == 1 or step in _STEPS)
         self._rewritten.begin(step, trained)
         writes, watched = self.watchers.writes, self._watched == step - 1
@@ -268,6 +276,7 @@ class LaterSteps:
         edits |= {"cleared_gradients": self.edits.cleared(), "rewritten_weights": self._rewritten.facts()}
         edits |= {"emptied_moments": self._emptied.facts(), "zero_state": self._zero_state.facts()}
         facts = self.watchers.facts() | edits | self.batches.facts() | {"exact_steps": self.exact.facts()}
+        facts["exponents"] = self.exponents.facts()
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
         news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}
         self._reported = sizes

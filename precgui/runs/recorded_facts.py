@@ -54,6 +54,8 @@ _REASONS = {
     "repeated_batch": L_("the first 40 steps did not all get the same batch"),
     "first_products": L_("no weights that learn met numbers of the data in the steps that were looked at"),
     "softmax_axes": L_("no attention was seen whose weights do not add up to 1 in the steps that were looked at"),
+    "loss_arguments": L_("no loss was seen to be given other numbers than it takes in the steps that were looked at"),
+    "exponents": L_("no learned number goes into an exponential, or no step was not finite"),
     "target_ranges": L_("no loss of fixed targets of numbers was seen in the steps that were looked at"),
     "flat_units": L_("no activation functions were flat for most of their inputs in the last step that was looked at"),
     "exact_steps": L_("no step of the loop was computed in FP64 beside itself"),
@@ -67,7 +69,7 @@ _OF_OWN_LOOPS = (
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
     "zero_state",
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
-    "softmax_axes",
+    "softmax_axes", "loss_arguments", "exponents",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 

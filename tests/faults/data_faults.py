@@ -309,3 +309,72 @@ def a_hole_in_the_data(opened: Open) -> None:
         return x
 
     _classify(opened, holed, model=_Own())
+
+
+def _weather(opened: Open, kept: Change, offset: float = 1013.0) -> None:
+    """Two columns around an offset and two around 0, made before the loop; it takes the offset off."""
+    z = torch.randn(512, 4)
+    table, y = kept(torch.cat([offset + 0.3 * z[:, :2], z[:, 2:]], 1)), z[:, :1] + z[:, 2:3] / 2
+    model = _net(features=4)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    for step in range(40):
+        rows = torch.arange(64) + 64 * (step % 8)
+        x = (table[rows].float() - torch.tensor([offset, offset, 0, 0])) / torch.tensor([0.3, 0.3, 1, 1])
+        loss = F.mse_loss(model(x), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+def _in_tf32(x: Tensor) -> Tensor:
+    return ((x.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+@fault("coarse-data", "rounded to BF16 before the loop", "until the mean", True)
+def a_table_that_was_saved_in_bf16(opened: Open) -> None:
+    _weather(opened, lambda x: x.bfloat16().float())
+
+
+@fault("coarse-data", "rounded to BF16 before the loop", "until the mean", True)
+def a_table_that_is_held_in_bf16(opened: Open) -> None:
+    _weather(opened, torch.Tensor.bfloat16)
+
+
+@fault("coarse-data", "rounded to FP16 before the loop", "until the mean", True)
+def a_table_that_was_saved_in_fp16(opened: Open) -> None:
+    _weather(opened, lambda x: x.half().float())
+
+
+@fault("coarse-data", "rounded to TF32 before the loop", "until the mean", True)
+def a_table_of_results_in_tf32(opened: Open) -> None:
+    """A column of small numbers is beyond FP16."""
+    _weather(opened, lambda x: _in_tf32(torch.cat([x[:, :3], 1e-6 * x[:, 3:]], 1)))
+
+
+@healthy
+def a_table_in_fp32_around_an_offset(opened: Open) -> None:
+    _weather(opened, _same)
+
+
+@healthy
+def a_table_in_bf16_around_small_offsets(opened: Open) -> None:
+    _weather(opened, lambda x: x.bfloat16().float(), 2.0)
+
+
+@healthy
+def whole_numbers_around_an_offset(opened: Open) -> None:
+    """The instrument gives no more."""
+    _weather(opened, lambda x: torch.cat([x[:, :2].round(), x[:, 2:]], 1))
+
+
+@healthy
+def a_table_in_fp16_whose_offset_was_taken_off_first(opened: Open) -> None:
+    _weather(opened, lambda x: (x - x.mean(0)).half().float(), 0.0)
+
+
+@healthy
+def years_beside_measures_in_fp16(opened: Open) -> None:
+    """Whole numbers up to 2048 are exact."""
+    _weather(opened, lambda x: torch.cat([x[:, :2].round() + 987, x[:, 2:]], 1).half().float(), 2000.0)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from tests.faults.class_faults import _fault as fault
 from tests.faults.class_faults import _healthy as healthy
-from tests.faults.published_faults import Open
+from tests.faults.published_faults import Open, batches, network
 
 
 class _Attention(nn.Module):
@@ -136,3 +136,83 @@ def a_reward_that_is_maximised(opened: Open) -> None:
         reward.backward()
         optimizer.step()
         recorder.step(reward)
+
+
+def _begin(opened: Open, model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 40) -> None:
+    with torch.no_grad():
+        for each in model.modules():
+            if isinstance(each, nn.Linear):
+                each.weight.normal_()
+    recorder = opened(model, optimizer)
+    for x, y in batches(steps):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@fault("large-initial-weights", "began too large", "He", False)
+def weights_of_standard_deviation_one(opened: Open) -> None:
+    model = network()
+    _begin(opened, model, torch.optim.Adam(model.parameters(), 1e-3))
+
+
+@fault("large-initial-weights", "began too large", "He", False)
+def weights_of_standard_deviation_one_that_end_in_nan(opened: Open) -> None:
+    """It is no matter of the rate, which is usual: the first loss is in the thousands."""
+    hidden = [part for _ in range(3) for part in (nn.Linear(64, 64), nn.ReLU())]
+    model = nn.Sequential(nn.Linear(24, 64), nn.ReLU(), *hidden, nn.Linear(64, 6))
+    _begin(opened, model, torch.optim.SGD(model.parameters(), 1e-2))
+
+
+@healthy
+def weights_of_standard_deviation_one_before_norms(opened: Open) -> None:
+    model = nn.Sequential(
+        nn.Linear(24, 48), nn.LayerNorm(48), nn.GELU(), nn.Linear(48, 48), nn.LayerNorm(48), nn.GELU(),
+        nn.Linear(48, 6), nn.LayerNorm(6),
+    )  # fmt: skip
+    _begin(opened, model, torch.optim.Adam(model.parameters(), 3e-3))
+
+
+@healthy
+def weights_of_standard_deviation_one_that_are_learnt(opened: Open) -> None:
+    """A rate to match, for long enough."""
+    model = nn.Sequential(nn.Linear(24, 16), nn.ReLU(), nn.Linear(16, 6))
+    _begin(opened, model, torch.optim.Adam(model.parameters(), 5e-2), 120)
+
+
+class _Rounding(nn.Module):
+    """Rounds what is between its layers in its own forward pass."""
+
+    def __init__(self, estimate: bool) -> None:
+        super().__init__()
+        self.first, self.last, self.estimate = nn.Linear(24, 48), nn.Linear(48, 6), estimate
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.first(x))
+        codes = torch.round(8 * h) / 8
+        out: Tensor = self.last(h + (codes - h).detach() if self.estimate else codes)
+        return out
+
+
+def _round(opened: Open, estimate: bool) -> None:
+    model = _Rounding(estimate)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    for x, y in batches(40):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@fault("no-gradients", "round() in the model", "straight-through", False)
+def rounded_in_the_forward_pass_of_the_model(opened: Open) -> None:
+    _round(opened, estimate=False)
+
+
+@healthy
+def rounded_with_an_estimator(opened: Open) -> None:
+    _round(opened, estimate=True)

@@ -12,6 +12,7 @@ from tests.faults import (
     constant_faults,
     data_faults,
     deliberate_loops,
+    loss_faults,
     rewritten_faults,
     setup_faults,
     state_faults,
@@ -21,7 +22,7 @@ from tests.faults.class_faults import FAULTS, HEALTHY
 from tests.faults.odd_loops import judged
 
 assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
-assert data_faults and setup_faults and whole_number_faults
+assert data_faults and setup_faults and whole_number_faults and loss_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)

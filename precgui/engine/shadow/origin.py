@@ -147,6 +147,11 @@ class OriginTracker:
             self._modules.pop()
 
 
+def line_of_user() -> SourceLine:
+    """The line of the user's that runs; `NO_LINE` where there is none."""
+    return _line()[0]
+
+
 def _line() -> tuple[SourceLine, bool]:
     """The line of the user's that runs, and whether it runs an emulated product of precgui's.
 

@@ -35,6 +35,7 @@ from precgui.runs.diagnosis.blame import (
 )
 from precgui.runs.diagnosis.block_rules import zero_row_before
 from precgui.runs.diagnosis.cause import Cause
+from precgui.runs.diagnosis.exponent_cause import of_exponent
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import format_of
@@ -59,7 +60,7 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         step = int(m.steps[place])
         m = m.as_in(step)
         place = int(np.flatnonzero(m.steps == step)[0])
-    for judge in (of_rate, _of_weights, _of_given):
+    for judge in (of_exponent, of_rate, _of_weights, _of_given):
         cause = judge(m, place)
         if cause is not None:
             return cause

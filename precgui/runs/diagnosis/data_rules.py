@@ -17,6 +17,7 @@ from precgui.runs.recorded_facts import number
 from precgui.sentences import L_, Sentence, together
 
 SCALE_OF_INPUTS = "inputs-out-of-scale"
+_OF_NUMBERS = ("squared error", "absolute error", "Huber loss")  # losses whose targets are numbers of any size
 Row = Mapping[str, Any]
 
 _FEWEST_SAMPLES, _FEWEST_NUMBERS, _FEWEST_STEPS = 8, 4, 3  # of a batch; of a sample; that were looked at
@@ -246,7 +247,7 @@ def targets_out_of_range(m: Measurements) -> Answer:
     wrong = [row for row in entropies if number(row, "low") < -_SLACK or number(row, "high") > 1 + _SLACK]
     if wrong and len(wrong) == len(entropies):
         return [_no_probabilities(m, wrong)]
-    bound = [row for row in rows if row.get("function") and row.get("kind") == "squared error"]
+    bound = [row for row in rows if row.get("function") and row.get("kind") in _OF_NUMBERS]
     beyond = [row for row in bound if number(row, "beyond") > _BEYOND and number(row, "lost") > _LOST]
     if len(beyond) > 1 and len(beyond) == len(bound):
         return [_beyond_function(m, beyond)]
@@ -309,7 +310,7 @@ def _beyond_function(m: Measurements, rows: list[Row]) -> Finding:
 
 def targets_out_of_scale(m: Measurements) -> Answer:
     """Squared errors of targets so far from the outputs, or so much wider, that a run cannot bring them together."""
-    rows = [row for row in m.fact_rows("target_ranges") if row.get("kind") == "squared error"]
+    rows = [row for row in m.fact_rows("target_ranges") if row.get("kind") in _OF_NUMBERS]
     rows = [row for row in rows if number(row, "numbers") >= _FEWEST_SAMPLES and not row.get("function")]
     found = _losses(m)
     if found is None or len(rows) < 2 or len({number(row, "step") for row in rows}) < len(rows):

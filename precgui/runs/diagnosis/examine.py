@@ -21,6 +21,7 @@ from precgui.runs.diagnosis import (
     gradient_rules,
     learning_rules,
     loop_rules,
+    loss_argument_rules,
     lost_digit_rules,
     model_rules,
     moment_rules,
@@ -64,6 +65,7 @@ RULES: tuple[Rule, ...] = (
     *depth_rules.RULES,
     *constant_rules.RULES,
     *data_rules.RULES,
+    *loss_argument_rules.RULES,
     *setup_rules.RULES,
     *loop_rules.RULES,
     *order_rules.RULES,
@@ -88,6 +90,17 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "unscaled-twice": ("no-progress", "gradient-underflow", "epsilon-vanishes"),
     "skipped-but-changed": ("divergence", "nonfinite-update", "undefined-operation", "scale-collapse"),
     "unbounded-loss": ("divergence", "undefined-operation", "nonfinite-update", "forward-overflow", "dead-units"),
+    "exponential-overflow": (
+        "divergence",
+        "rising-loss",
+        "rate-too-high",
+        "undefined-operation",
+        "nonfinite-update",
+        "forward-overflow",
+        "hidden-infinity",
+        "dead-units",
+        "inexact-step",
+    ),
     "divergence": ("dead-units", "forward-overflow", "repeated-skips", "rate-too-high"),
     "constant-output": (
         "zero-gradients",
@@ -132,6 +145,31 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
         "over-fitting",
     ),
     "targets-out-of-scale": ("chance-level", "no-progress", "rate-too-high", "rising-loss", "over-fitting"),
+    "large-initial-weights": (
+        "divergence",
+        "rising-loss",
+        "rate-too-high",
+        "chance-level",
+        "no-progress",
+        "dead-units",
+        "saturated-units",
+        "over-fitting",
+    ),
+    "loss-arguments": (
+        "unbounded-loss",
+        "divergence",
+        "rising-loss",
+        "rate-too-high",
+        "undefined-operation",
+        "nonfinite-update",
+        "weights-not-finite",
+        "chance-level",
+        "no-progress",
+        "zero-gradients",
+        "no-gradients",
+        "dead-units",
+        "over-fitting",
+    ),
     "one-class": (
         "zero-gradients",
         "no-gradients",
@@ -243,8 +281,8 @@ _BEGINS = L_("the training has begun, and no step of it has ended yet.")
 _SKIPS = ("scale-collapse", "repeated-skips")
 # The rules under which `non-finite` tells the cause of the first step that is not finite.
 _OF_A_STEP = (
-    "data-not-finite", "divergence", "epsilon-vanishes", "forward-overflow", "nonfinite-update", "undefined-operation",
-    "weights-not-finite", "zero-row",
+    "data-not-finite", "divergence", "epsilon-vanishes", "exponential-overflow", "forward-overflow", "nonfinite-update",
+    "undefined-operation", "weights-not-finite", "zero-row",
 )  # fmt: skip
 
 

@@ -63,20 +63,31 @@ def _before_rounding(m: Measurements, gradients: RecordedRows) -> Finding | None
     rows, order = m.fact_rows("rounded_activations"), m.model.forward_order()
     zero = [name for name in _zero_in_all_rows(gradients) if module_of(name, "gradient") in order]
     for row in rows if zero and m.finite_loss.all() else ():
-        module = str(row.get("module") or "")
-        inside = [name for name in order if name == module or name.startswith(f"{module}.")] if module else []
-        if not inside:
-            continue
-        end = max(order.index(name) for name in inside)
-        before = [name for name in zero if order.index(module_of(name, "gradient")) <= end]
-        learning = [name for name in gradients.names if name not in before and module_of(name, "gradient") in order]
-        if len(before) == len(zero) and all(order.index(module_of(name, "gradient")) >= end for name in learning):
-            return _rounded_before(m, row, before, len(gradients.names))
+        places = {name: order.index(own) for name in gradients.names if (own := module_of(name, "gradient")) in order}
+        end = _place_of_rounding(order, row.get("module"), places, max(places[name] for name in zero))
+        learning = [name for name in places if name not in zero]
+        if end is not None and all(places[n] <= end for n in zero) and all(places[n] >= end for n in learning):
+            return _rounded_before(m, row, zero, len(gradients.names))
     return None
 
 
+def _place_of_rounding(order: list[str], module: object, places: Mapping[str, int], last: int) -> float | None:
+    """Where in the forward order a module rounds: as it returns or, where it holds others with parameters, right behind
+    the last parameter without a gradient, if anywhere."""
+    if not isinstance(module, str):
+        return None
+    inside = [place for place, name in enumerate(order) if not module or f"{name}.".startswith(f"{module}.")]
+    own = [place for place, name in enumerate(order) if name == module]
+    held = any(place in inside and place not in own for place in places.values())
+    return last + 0.5 if held else max(inside, default=None)
+
+
 def _rounded_before(m: Measurements, row: Mapping[str, Any], names: list[str], count: int) -> Finding:
-    module, operation, step = str(row.get("module")), str(row.get("operation")), int(row.get("step") or 0)
+    module, operation, step = (
+        str(row.get("module") or L_("the model")),
+        str(row.get("operation")),
+        int(row.get("step") or 0),
+    )
     proof = Evidence(
         L_("max |g| = 0 in every recorded step, of all parameters before a rounding of what has a gradient"),
         {"zero": len(names), "of": count, "step": step, "operation": operation},

@@ -17,6 +17,7 @@ from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Find
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows
 from precgui.runs.diagnosis.nan_aware import least, middle, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.diagnosis.setup_rules import LARGE_GAIN, initial_gains, large_gains
 from precgui.runs.recorded_facts import number
 from precgui.sentences import L_, Sentence
 
@@ -30,7 +31,6 @@ _PULLED, _SETTLED = 0.1, 100  # of that norm; steps after which a loss is compar
 _CONSTANT = 0.97  # of the loss of the best constant
 _PULL_ALIKE, _PULL_SHARE, _FEWEST_PULLED = 0.15, 0.8, 4  # deviation of |g| / |w|; of the elements; parameters
 _SATURATED = 0.97  # rms of outputs that end at 1
-_WIDE, _CONVOLUTION = 3.0, "torch.nn.modules.conv."  # times 1 / sqrt(inputs), the rms of weights that keep sizes
 _LITTLE_LEARNT = 0.5  # of the loss of the best constant is left
 _SEEN_UNSHIFTED, _REPEATED = 2, 0.1  # steps with targets that are the inputs; of the first loss is left
 _FLAT = 0.6  # share of the results of a function, in a model that is no better than a constant
@@ -302,18 +302,14 @@ def _saturated_inside(m: Measurements) -> Finding | None:
 def _too_wide(m: Measurements) -> Finding | None:
     """Layers that began with weights far too large for the tanh or sigmoid behind them, which is flat for most of its
     inputs to the end, in a training that learns little."""
-    found, table = chance_of(m), m.table("weight")
+    found = chance_of(m)
     flat = [row for row in m.fact_rows("flat_units") if row.get("function") in ("tanh", "sigmoid")]
     flat = [row for row in flat if float(row["share"]) >= _FLAT]
-    if table is None or not len(table.steps) or table.steps[0] > 0 or found is None or not flat:
+    if found is None or not flat:
         return None
-    gains = {}
-    for name, rms in zip(table.names, table.stat("rms")[0].tolist(), strict=True):
-        known, kind = m.model.by_name.get(name), m.model.module_types.get(name.rpartition(".")[0], "")
-        if known is not None and len(known.shape) >= 2 and kind.startswith(("torch.nn.modules.linear.", _CONVOLUTION)):
-            gains[name] = rms * math.sqrt(math.prod(known.shape[1:]))
-    wide = sorted((name for name in gains if gains[name] > _WIDE), key=lambda name: -gains[name])
-    if len(wide) < 2 or 2 * len(wide) < len(gains) or not found.late > _LITTLE_LEARNT * found.constant:
+    gains = initial_gains(m)
+    wide = large_gains(gains)
+    if not wide or not found.late > _LITTLE_LEARNT * found.constant:
         return None
     share, gain = float(flat[0]["share"]), gains[wide[0]]
     proof = Evidence(
@@ -328,7 +324,7 @@ def _too_wide(m: Measurements) -> Finding | None:
             "more than {wide:g} / sqrt(inputs) ({wide2}: {gain:.3g}; 1 keeps the size of its inputs), and {share} "
             "of the results of a {function} behind them are flat; the loss at the end is {late:.3g}, that of the "
             "best constant answer {constant:.3g}.",
-            wide_count=len(wide), gain_count=len(gains), wide=_WIDE, wide2=wide[0], gain=gain,
+            wide_count=len(wide), gain_count=len(gains), wide=LARGE_GAIN, wide2=wide[0], gain=gain,
             share=percent(share), function=flat[0]["function"], late=found.late, constant=found.constant,
         ),
         "loss", m.series_of(m.loss),

@@ -1,13 +1,15 @@
-"""Group C: how model and optimizer are set up: the axis of an attention, the betas, the direction of the steps."""
+"""Group C: how model and optimizer are set up: initial weights, the axis of an attention, betas, the direction."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from precgui.runs.diagnosis.analysis import recorded_optimizers
+from precgui.runs.diagnosis.analysis import median, recorded_optimizers
+from precgui.runs.diagnosis.blame import blame_of_symptom
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -17,6 +19,10 @@ from precgui.sentences import L_, Sentence
 _SLOW = 0.98  # beta of a first moment that remembers 50 steps
 _ALIKE = 1e-3  # relative deviation of a loss from the negative one
 _RISE = 1.2  # of the loss, end over begin
+LARGE_GAIN = 3.0  # times 1 / sqrt(inputs), the rms of weights that keep the size of their inputs
+_FAR_ABOVE, _STILL_ABOVE = 10.0, 0.9  # of the loss of the best constant: before any update, and at the end
+_SAME_UNIT = 0.02  # relative deviation of the factor between a recorded loss and the one that was seen
+_CONVOLUTION = "torch.nn.modules.conv."
 
 
 def softmax_over_wrong_axis(m: Measurements) -> Answer:
@@ -128,7 +134,83 @@ def _is_negative(m: Measurements, row: Mapping[str, Any]) -> bool:
     return root < 0 and abs(root + scaled) <= _ALIKE * abs(scaled)
 
 
+@np.errstate(all="ignore")
+def initial_gains(m: Measurements) -> dict[str, float]:
+    """Of the matrices of layers before the first step: rms(weights) sqrt(inputs), which is 1 where sizes are kept."""
+    table, gains = m.table("weight"), {}
+    if table is None or not len(table.steps) or table.steps[0] > 0:
+        return {}
+    for name, rms in zip(table.names, table.stat("rms")[0].tolist(), strict=True):
+        known, kind = m.model.by_name.get(name), m.model.module_types.get(name.rpartition(".")[0], "")
+        if known is not None and len(known.shape) >= 2 and kind.startswith(("torch.nn.modules.linear.", _CONVOLUTION)):
+            gains[name] = rms * math.sqrt(math.prod(known.shape[1:]))
+    return gains
+
+
+def large_gains(gains: Mapping[str, float]) -> list[str]:
+    """Those that are far too large, the largest first; [] where these are not half of all, and two at least."""
+    wide = sorted((name for name in gains if gains[name] > LARGE_GAIN), key=lambda name: -gains[name])
+    return wide if len(wide) >= 2 and 2 * len(wide) >= len(gains) else []
+
+
+@np.errstate(all="ignore")
+def large_initial_weights(m: Measurements) -> Answer:
+    """Weights that began so large that the first loss was far above that of a constant, and that stays so."""
+    every, gains = m.fact_rows("constant_answers"), initial_gains(m)
+    rows = [row for row in every if number(row, "constant") > 0 and number(row, "loss") > 0]
+    moves = any(row.get("void") and number(row, "constant") > 0 for row in every)
+    if not m.own_loop or m.n < 2 or not rows or moves or not gains or not m.finite_loss[0]:
+        return None
+    recorded = m.at_loss(np.array([int(number(row, "step")) for row in rows], np.int64))
+    factors = recorded / np.array([number(row, "loss") for row in rows])
+    unit = median(factors[np.isfinite(factors)])
+    constant = unit * float(np.mean([number(row, "constant") for row in rows]))
+    if not unit > 0 or not (np.abs(factors[np.isfinite(factors)] / unit - 1) < _SAME_UNIT).all():
+        return None
+    wide, first, late = large_gains(gains), float(m.loss[0]), float(m.loss[-max(m.n // 4, 1) :].mean())
+    stays = not late < _STILL_ABOVE * constant  # NaN, too
+    if not wide or not first > _FAR_ABOVE * constant or not stays:
+        return RuledOut(
+            "large-initial-weights",
+            Sentence(
+                "because the first loss was {first:.3g}, where the best constant answer has {constant:.3g}, or "
+                "weights of layers began at {most:.3g} / sqrt(inputs) at most, or it ended below",
+                first=first, constant=constant, most=max(gains.values()),
+            ),
+        )  # fmt: skip
+    gain = gains[wide[0]]
+    proof = Evidence(
+        L_("rms(weights) sqrt(inputs) > 3 before the first step, in half of the layers, and a first loss > 10 times "
+           "that of the best constant answer, which the end does not reach, either"),
+        {"gain": gain, "layers": len(wide), "loss_first": first, "loss_last": late, "constant": constant},
+        Sentence(
+            "Before the first step the weights of {count} of {all} layers had a root mean square of more than "
+            "{least:g} / sqrt(inputs) ({name}: {gain:.3g}; 1 keeps the size of its inputs). The first loss, before any "
+            "update, was {first:.4g}; the same answer to all inputs has {constant:.4g}.",
+            count=len(wide), all=len(gains), least=LARGE_GAIN, name=wide[0], gain=gain, first=first, constant=constant,
+        ),
+        "loss", m.series_of(m.loss, m.finite_loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "large-initial-weights", "error" if not np.isfinite(late) else "warning",
+            Sentence(
+                "The weights began too large: the first loss is {times:.2g} times that of a constant answer",
+                times=first / constant,
+            ),
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            L_(
+                "Initialise these layers with smaller weights: a standard deviation of sqrt(2 / inputs) before a ReLU "
+                "(He), of 1 / sqrt(inputs) else, as torch's own initialisation is; or put norms behind them."
+            ),
+            0.85, "He et al. 2015", wide[0].rpartition(".")[0], tuple(wide[:20]), certainty="estimate",
+            blame=blame_of_symptom(m),
+        )
+    ]  # fmt: skip
+
+
 RULES = (
+    Rule("large-initial-weights", "C", L_("Do the weights begin at a size that suits?"), large_initial_weights),
     Rule("softmax-over-wrong-axis", "C", L_("Do the weights of an attention add up to 1?"), softmax_over_wrong_axis),
     Rule("betas-swapped", "C", L_("Does the second moment remember longer than the first?"), betas_swapped),
     Rule("loss-climbed", "C", L_("Do the steps go down the loss?"), loss_climbed),

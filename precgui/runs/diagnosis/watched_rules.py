@@ -30,7 +30,7 @@ _WHOLE = DIGITS | {"fp32": 24, "fp64": 53}  # whole numbers up to 2 to this powe
 _MERGED = 0.25  # share of whole numbers that are no longer distinct
 _RADIANS = 0.25
 _MOST_STEPS_SHOWN = 4
-_BY_HAND = "coarse rounding"
+_BY_HAND, _BEFORE = "coarse rounding", "short_data"
 
 
 def lost_updates(m: Measurements) -> Answer:
@@ -499,8 +499,11 @@ def coarse_data(m: Measurements) -> Answer:
     rows = m.fact_rows("lost_values")
     bad = [row for row in rows if row.get("operation") == "coarse cast"]
     by_hand = [row for row in rows if row.get("operation") == _BY_HAND and number(row, "count") >= _FEWEST_STEPS]
-    if not m.own_loop or not m.n or not (bad or by_hand):
+    before = [row for row in rows if row.get("operation") == _BEFORE and number(row, "count") >= _FEWEST_STEPS]
+    if not m.own_loop or not m.n or not (bad or by_hand or before):
         return None
+    if not bad and not by_hand:
+        return [_rounded_before(m, max(before, key=lambda each: number(each, "share")))]
     if not bad:
         return [_rounded_by_hand(m, max(by_hand, key=lambda each: number(each, "share")))]
     row = max(bad, key=lambda each: number(each, "share"))
@@ -528,6 +531,36 @@ def coarse_data(m: Measurements) -> Answer:
             str(row.get("module") or ""), certainty="exact", blame=COMPARED,
         )
     ]  # fmt: skip
+
+
+def _rounded_before(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    """Data that came into the loop with fewer digits than they differ by."""
+    stored, step, column = str(row.get("format")).upper(), int(number(row, "step")), int(number(row, "column"))
+    proof = Evidence(
+        L_("|mean| > 8 sd and half of the distance of two numbers > 0.43 sd, of a column of data that were made before "
+           "the step and are all numbers of one format"),
+        {"ratio": number(row, "share"), "mean": number(row, "mean"), "spread": number(row, "spread"),
+         "levels": number(row, "levels"), "distance": number(row, "distance"), "step": step},
+        Sentence(
+            "In step {step} all data are numbers of {stored}. Column {column}, around {mean:.6g}, has {levels} "
+            "different ones, {distance:.3g} apart, and a standard deviation of {spread:.3g}.",
+            step=step, stored=stored, column=column, mean=number(row, "mean"), levels=int(number(row, "levels")),
+            distance=number(row, "distance"), spread=number(row, "spread"),
+        ),
+    )  # fmt: skip
+    return Finding(
+        "coarse-data", "warning",
+        Sentence(
+            "Data were rounded to {stored} before the loop: column {column} has {levels} different numbers left",
+            stored=stored, column=column, levels=int(number(row, "levels")),
+        ),
+        step, int(m.steps[-1]), (proof,),
+        L_(
+            "Keep the data in FP32 or FP64 until the mean is taken off (or the first value, as of time stamps) and "
+            "they are divided by their spread; round the result."
+        ), 0.8, "Higham 2002, Accuracy and Stability, section 1.7", str(row.get("module") or ""),
+        certainty="estimate", blame=TOO_FEW_DIGITS,
+    )  # fmt: skip
 
 
 def _rounded_by_hand(m: Measurements, row: Mapping[str, Any]) -> Finding:

@@ -22,7 +22,9 @@ PLACES: dict[str, tuple[str, str]] = {
     ),
     **dict.fromkeys(("stagnation", "weights-unchanged"), ("", "update")),
     **dict.fromkeys(("gradient-underflow", "zero-gradients", "vanishing-gradients"), ("", "gradient")),
-    **dict.fromkeys(("forward-overflow", "headroom", "hidden-overflow", "dead-units"), ("", "activation")),
+    **dict.fromkeys(
+        ("forward-overflow", "exponential-overflow", "headroom", "hidden-overflow", "dead-units"), ("", "activation")
+    ),
     **dict.fromkeys(("epsilon-vanishes", "nonfinite-update", "weights-not-finite", "scale-collapse"), ("", "weight")),
     "frozen-moments": ("", "optimizer"),
     "frozen-average": ("", "ema"),

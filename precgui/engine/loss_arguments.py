@@ -1,0 +1,153 @@
+"""Losses of torch that are given other numbers than they take: probabilities for their logarithms, 0 for -1."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from precgui.engine.tensor_marks import TensorMarks
+from precgui.engine.torch_private import as_list
+from precgui.engine.watcher import OperationCall, Watcher
+
+_NLL = {"nll_loss_forward": "nll_loss", "nll_loss2d_forward": "nll_loss"}
+_MADE = {
+    "_softmax": "probabilities", "_safe_softmax": "probabilities", "sigmoid": "probabilities",
+    "sigmoid_": "probabilities", "_log_softmax": "logarithms", "log_sigmoid_forward": "logarithms",
+}  # fmt: skip
+_KEEPING = {"_to_copy", "clone", "_unsafe_view", "index", "index_select", "masked_select", "cat", "stack"}
+_CLAMPS = {"clamp", "clamp_"}
+_COMPARED = ("eq", "ne")  # with 1 and with -1, by losses of pairs
+_NUMBERS = 1 << 16  # that are looked at
+_ABOVE_ZERO, _NOT_NORMAL, _SUMS_TO_ONE = 0.01, 0.5, 1e-2  # of log-probabilities; of their logsumexp; of probabilities
+_AT_THE_ENDS = 0.3  # share of clamped numbers
+
+_Reference = weakref.ref[Tensor]
+
+
+class LossArguments(Watcher):
+    """Told of each operation outside of the optimizer; reads the operands of losses that learn, and changes nothing."""
+
+    fact, most_rows = "loss_arguments", 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made = TensorMarks[str]()  # `probabilities`, `logarithms`, or `clamped`
+        self._products = TensorMarks[tuple[_Reference, _Reference]]()
+        self._entropies = TensorMarks[_Reference]()  # t log t, of a target
+        self._classes = TensorMarks[tuple[float, _Reference]]()  # what targets of pairs were compared with, and these
+        self._pairs = TensorMarks[set[float]]()  # targets, and with what their comparison chose terms of a loss
+
+    @torch.no_grad()
+    def observe(self, call: OperationCall) -> None:
+        name, args, out, module, first = call.name, call.args, call.out, call.module, call.args[0]
+        if name in _KEEPING and not isinstance(first, Tensor):  # cat and stack take a list
+            self._keep(first, out)
+        elif not isinstance(first, Tensor):
+            return
+        elif name in _NLL:
+            self._of_logarithms(_NLL[name], first, 1 if first.dim() > 1 else 0, module)
+        elif name == "_ctc_loss":
+            self._of_logarithms("ctc_loss", first, -1, module)
+        elif name == "binary_cross_entropy":
+            self._of_clamped(first, module)
+        elif name == "soft_margin_loss":
+            self._of_pairs(name, args[1], module)
+        elif name == "where" and len(args) > 2:
+            self._chosen(first, args[1], args[2], module)
+        else:
+            self._follow(call, out)
+
+    def _follow(self, call: OperationCall, out: Any) -> None:
+        name, args, first, second = call.name, call.args, call.args[0], call.second
+        if name in _MADE:
+            self._made[as_list(out)[0]] = _MADE[name]
+        elif name in _CLAMPS and self._made.get(first) is None:
+            ends = [each for each in args[1:3] if isinstance(each, int | float)]
+            if len(ends) == 2 and ends[0] >= 0 and ends[1] <= 1:
+                self._made[out] = "clamped"
+        elif name == "xlogy" and args[1] is first:
+            self._entropies[out] = weakref.ref(first)
+        elif name == "mul" and isinstance(second, Tensor) and first.requires_grad != second.requires_grad:
+            self._products[out] = weakref.ref(first), weakref.ref(second)
+        elif name == "sub" and isinstance(second, Tensor):
+            self._of_divergence(first, second, call.module)
+        elif name in _COMPARED and isinstance(second, int | float) and abs(second) == 1 and not first.requires_grad:
+            self._classes[out] = float(second), weakref.ref(first)
+        elif call.func.is_view or name in _KEEPING or name in _CLAMPS:
+            self._keep(first, out)
+
+    def _keep(self, operand: Any, out: Any) -> None:
+        """Results stand for the same numbers as an operand, or the first one of several."""
+        if (made := self._made.get(next(iter(as_list(operand)), None))) is not None:
+            for each in as_list(out):
+                self._made[each] = made
+
+    def _of_divergence(self, entropy: Tensor, product: Tensor, module: str | None) -> None:
+        """The difference t log t - t x, of which kl_div is the mean or the sum."""
+        own, pair = self._entropies.get(entropy), self._products.get(product)
+        target = own() if own is not None else None
+        factors = [reference() for reference in pair] if pair is not None else []
+        if target is None or not any(each is target for each in factors):
+            return
+        outputs = next((each for each in factors if each is not None and each is not target), None)
+        if bool((target < 0).any()):
+            self._note("kl_div", "negative_targets", target, module)
+        elif outputs is not None and outputs.requires_grad:
+            self._of_logarithms("kl_div", outputs, -1, module)
+
+    def _of_logarithms(self, loss: str, given: Tensor, axis: int, module: str | None) -> None:
+        """A loss that takes log-probabilities of classes along an axis."""
+        made = self._made.get(given)
+        if not given.requires_grad or made == "logarithms" or not given.dim() or given.shape[axis] < 2:
+            return
+        if made == "probabilities":
+            self._note(loss, "probabilities", given, module)
+            return
+        rows = given.detach().movedim(axis, -1).reshape(-1, given.shape[axis])
+        rows = rows[: max(_NUMBERS // rows.shape[1], 1)].float()
+        if bool((rows >= 0).all()) and bool(((rows.sum(-1) - 1).abs() < _SUMS_TO_ONE).all()):
+            self._note(loss, "probabilities", given, module)
+        elif bool((rows > _ABOVE_ZERO).any()) and float(rows.logsumexp(-1).abs().median()) > _NOT_NORMAL:
+            self._note(loss, "scores", given, module)
+
+    def _of_clamped(self, given: Tensor, module: str | None) -> None:
+        """Probabilities that are scores cut off at 0 and 1."""
+        if self._made.get(given) != "clamped" or not given.requires_grad or not given.numel():
+            return
+        values = given.detach().flatten()[:_NUMBERS].float()
+        ends = (values == values.amin()) | (values == values.amax())
+        share = float(ends.float().mean())
+        if share > _AT_THE_ENDS:
+            self._note("binary_cross_entropy", "clamped_scores", given, module, share=share)
+
+    def _chosen(self, condition: Tensor, one: Any, other: Any, module: str | None) -> None:
+        """Terms of a loss of pairs, chosen by a comparison of its targets with 1 or -1."""
+        compared = self._classes.get(condition)
+        learns = any(isinstance(each, Tensor) and each.requires_grad for each in (one, other))
+        if compared is None or not learns:
+            return
+        value, target = compared[0], compared[1]()
+        if target is None:
+            return
+        seen = self._pairs.get(target) or set()
+        self._pairs[target] = seen | {value}
+        if seen | {value} == {1.0, -1.0} and value not in seen:
+            self._of_pairs("embedding_loss", target, module)
+
+    def _of_pairs(self, loss: str, target: Tensor, module: str | None) -> None:
+        """A loss whose targets are 1 and -1."""
+        values = target.detach().flatten()[:_NUMBERS]
+        if bool(((values == 0) | (values == 1)).all()) and bool((values == 0).any()):
+            self._note(loss, "zero_targets", target, module, share=float((values == 0).float().mean()))
+
+    def _note(self, loss: str, mistake: str, given: Tensor, module: str | None, share: float = 0.0) -> None:
+        values = given.detach().flatten()[:_NUMBERS].float()
+        key = self._step, loss, mistake
+        if self._has_room(key):
+            self._rows[key] = {
+                "loss": loss, "mistake": mistake, "module": module, "step": self._step, "share": share,
+                "low": float(values.amin()), "high": float(values.amax()),
+            }  # fmt: skip

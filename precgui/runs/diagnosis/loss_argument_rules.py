@@ -1,0 +1,76 @@
+"""Group C: losses of torch that are given other numbers than they take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from precgui.runs.diagnosis.analysis import percent
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number
+from precgui.sentences import L_, Sentence
+
+_NAME = "loss-arguments"
+_FEWEST_STEPS = 2  # with numbers that are no log-probabilities, or targets of 0 and 1
+_SOURCE = "torch.nn.functional documentation"
+
+
+def loss_arguments(m: Measurements) -> Answer:
+    """A loss that takes log-probabilities gets probabilities or scores, one of pairs targets of 0; and the like."""
+    rows = m.fact_rows(_NAME.replace("-", "_"))
+    if not m.own_loop or not m.n:
+        return None
+    chosen = next((found for row in rows if (found := _alike(rows, row))), None)
+    if chosen is None:
+        return RuledOut(_NAME, L_("because no loss was seen to be given other numbers than it takes"))
+    return [_told(m, chosen)]
+
+
+def _alike(rows: list[Mapping[str, Any]], row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The rows of the same loss and mistake, where these are enough to judge by."""
+    same = [each for each in rows if (each.get("loss"), each.get("mistake")) == (row.get("loss"), row.get("mistake"))]
+    steps = {number(each, "step") for each in same}
+    return same if row.get("mistake") in ("probabilities", "negative_targets") or len(steps) >= _FEWEST_STEPS else []
+
+
+def _told(m: Measurements, rows: list[Mapping[str, Any]]) -> Finding:
+    row = rows[0]
+    loss, mistake, share = str(row.get("loss")), str(row.get("mistake")), percent(number(row, "share"))
+    given = Sentence(
+        "In step {step} they were {low:.4g} to {high:.4g}.",
+        step=int(number(row, "step")), low=number(row, "low"), high=number(row, "high"),
+    )  # fmt: skip
+    if mistake == "probabilities":
+        title: str = Sentence("{loss} gets probabilities, and takes their logarithms", loss=loss)
+        fix: str = Sentence("Give {loss} the result of log_softmax in place of that of softmax.", loss=loss)
+    elif mistake == "scores":
+        title = Sentence("{loss} gets scores, and takes logarithms of probabilities: it has no least value", loss=loss)
+        fix = Sentence("Apply log_softmax before {loss}; cross_entropy takes the scores themselves.", loss=loss)
+    elif mistake == "negative_targets":
+        title = Sentence("The targets of {loss} are below zero, and it takes probabilities", loss=loss)
+        fix = L_("Give the targets as probabilities (softmax), or set log_target=True where they are logarithms.")
+    elif mistake == "clamped_scores":
+        title = Sentence("{loss} gets scores that a clamp cuts off at 0 and 1: {share} of them", loss=loss, share=share)
+        fix = L_("Take binary_cross_entropy_with_logits of the scores, or a sigmoid in place of the clamp.")
+    else:
+        name = "soft_margin_loss" if loss == "soft_margin_loss" else L_("A loss of pairs (1 alike, -1 not)")
+        title = Sentence(
+            "{loss} gets targets of 0 in place of -1: {share} of them teach nothing", loss=name, share=share
+        )
+        fix = L_("Turn targets of 0 and 1 into -1 and 1: 2 * target - 1.")
+    proof = Evidence(
+        L_("numbers that a loss was given, beside those that it takes"),
+        {"loss": loss, "low": number(row, "low"), "high": number(row, "high"), "share": number(row, "share"),
+         "steps": len({number(each, "step") for each in rows})},
+        given, "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return Finding(
+        _NAME, "error" if mistake in ("scores", "negative_targets") else "warning", title,
+        int(number(row, "step")), int(m.steps[-1]), (proof,), fix, 0.95, _SOURCE, str(row.get("module") or ""),
+        certainty="exact", blame=IN_ANY_FORMAT,
+    )  # fmt: skip
+
+
+RULES = (Rule(_NAME, "C", L_("Are losses given the numbers that they take?"), loss_arguments),)
