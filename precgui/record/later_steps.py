@@ -23,6 +23,7 @@ from precgui.engine.hidden_parameters import HiddenParameters
 from precgui.engine.loss_arguments import LossArguments
 from precgui.engine.lost_digits import LostDigits
 from precgui.engine.lost_values import LostValues
+from precgui.engine.masked_rows import MaskedRows
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.quantised_values import QuantisedValues
 from precgui.engine.repeated_activations import RepeatedActivations
@@ -73,11 +74,13 @@ class Watchers:
         constants, ranges = ConstantAnswers(), TargetRanges()
         constants.compared = ranges.compared
         products, axes, quantised = FirstProducts(), SoftmaxAxes(), QuantisedValues()
+        self._masked = MaskedRows()
         self.exponents, arguments = ExponentSources(model), LossArguments()
         self._all: list[Watcher] = [
             self._cancellations, CoarseIntegers(model), BroadcastLosses(), LostValues(model), CoarseRoundings(model),
             RepeatedActivations(), HandQuantisers(model), quantised, self._finite, constants, FlatUnits(),
             UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, arguments, ShortData(model),
+            self._masked,
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, arguments]
@@ -96,6 +99,7 @@ class Watchers:
         self.where, self._only_finite = where, only_finite
         if only_finite:
             self._finite.begin(step)
+            self._masked.begin(step)
             return
         self._sums = LostDigits()
         self.writes.begin(step)
@@ -121,6 +125,8 @@ class Watchers:
         if not call.in_optimizer:
             self._finite.observe(call)
         if self._only_finite:
+            if args and not call.in_optimizer and graph_task() == -1:
+                self._masked.observe(call)
             return
         self.stored.after(func, args, out, call.module)  # first: new memory tells how a result is found again
         for each in told:
@@ -141,6 +147,7 @@ class Watchers:
         """The step is over."""
         if self._only_finite:
             self._finite.end()
+            self._masked.end()
             return
         self.stored.end()
         for each in self._all:

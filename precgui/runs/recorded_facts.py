@@ -56,6 +56,7 @@ _REASONS = {
     "softmax_axes": L_("no attention was seen whose weights do not add up to 1 in the steps that were looked at"),
     "loss_arguments": L_("no loss was seen to be given other numbers than it takes in the steps that were looked at"),
     "exponents": L_("no learned number goes into an exponential, or no step was not finite"),
+    "masked_rows": L_("no softmax got a row of scores that is masked throughout in the steps that were looked at"),
     "target_ranges": L_("no loss of fixed targets of numbers was seen in the steps that were looked at"),
     "flat_units": L_("no activation functions were flat for most of their inputs in the last step that was looked at"),
     "exact_steps": L_("no step of the loop was computed in FP64 beside itself"),
@@ -69,7 +70,7 @@ _OF_OWN_LOOPS = (
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
     "zero_state",
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
-    "softmax_axes", "loss_arguments", "exponents",
+    "softmax_axes", "loss_arguments", "exponents", "masked_rows",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.shadow.attribution import distance, norm
 from precgui.engine.shadow.blockwise import created_bytes
 from precgui.engine.shadow.error_kinds import cancelled, named_operations
+from precgui.engine.shadow.left_out import left_out_by
 from precgui.engine.shadow.loop_tape import LoopTape, Stage, Used
 from precgui.engine.shadow.low_pass import fill_in_decisions, fill_in_measures
 from precgui.engine.shadow.record import RecordedStep
@@ -231,6 +232,7 @@ def _cause(tape: Tape, used: Sequence[Used], loss: int, low_loss: float) -> dict
             "ideal_error": shadow.ideal_error, "operations": named_operations(shadow),
             "first_nonfinite": None if place is None else vars(place), "notes": shadow.notes[:_MOST_NAMES],
             "cancelled": cancelled(tape),
+            "left_out_by": left_out_by(tape, shadow.origin.operation) if shadow.origin is not None else "",
         }
     }  # fmt: skip
 

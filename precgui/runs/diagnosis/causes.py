@@ -34,6 +34,7 @@ from precgui.runs.diagnosis.blame import (
     vanished_epsilon,
 )
 from precgui.runs.diagnosis.block_rules import zero_row_before
+from precgui.runs.diagnosis.broken_derivatives import broken_derivative
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.exponent_cause import of_exponent
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Evidence
@@ -548,7 +549,7 @@ def _of_backward(m: Measurements, place: int) -> Cause:
     low = computes_in_16_bits(m)
     where = L_("the loss function") if in_loss else result.module or L_("the backward pass")
     edges = infinite_derivatives(m) if in_loss or not result.module else ()
-    fix = L_("Look for sqrt at 0, a norm of zero, or a root or power without an epsilon; the forward pass is finite.")
+    fix = L_("Look for sqrt at 0, a norm of zero, or a root or power without an epsilon.")
     if edges:
         fix = Sentence(
             "Compute it in FP32 from its inputs on: suspect is the derivative of {edges}, which ran in 16 bits "
@@ -557,6 +558,12 @@ def _of_backward(m: Measurements, place: int) -> Cause:
             edges=", ".join(edges),
         )
     decided = beside_fp64(m, step) or blame_of_symptom(m, needs=replay(m, step))
+    named = broken_derivative(m, step, outputs_are_finite=origin.are_outputs_finite(m, step))
+    if named is not None and decided.answer is not True:
+        return Cause(
+            "undefined-operation", named.short, named.fix, (proof, named.evidence, *decided.evidence), named.module,
+            confidence=0.9, certainty=named.certainty, blame=decided,
+        )  # fmt: skip
     return Cause(
         "undefined-operation", Sentence(
             "the derivative of {where} is not finite in step {step}",

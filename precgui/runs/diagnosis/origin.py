@@ -152,6 +152,12 @@ def of_finite_loss(m: Measurements, step: int) -> Origin | None:
     return Origin(step, "forward", module, _infinite(m, module, step), before)
 
 
+def are_outputs_finite(m: Measurements, step: int) -> bool:
+    """Whether outputs of modules were recorded in a step, and all of them are finite."""
+    visited = _first_bad_output(m, step)
+    return visited is not None and visited.place == "loss"
+
+
 def _row(table: RecordedRows | None, step: int) -> int | None:
     if table is None:
         return None

@@ -1,0 +1,98 @@
+"""The operation and the line behind gradients that are not finite at a finite loss, as the recorder saw them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from precgui.runs.diagnosis.findings import Certainty, Evidence
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.sentences import L_, Sentence
+
+_CHOOSING = ("where", "masked_fill", "masked_fill_")
+
+
+class BrokenDerivative(NamedTuple):
+    """A clause for titles, the cure, what was seen, and the module; '' outside of the model."""
+
+    short: str
+    fix: str
+    evidence: Evidence
+    module: str
+    certainty: Certainty
+
+
+def broken_derivative(m: Measurements, step: int, *, outputs_are_finite: bool) -> BrokenDerivative | None:
+    """The operation that made gradients NaN in a step whose loss is finite; None where none was seen.
+
+    `outputs_are_finite`: those of all modules in this step, as far as they were recorded.
+    """
+    return _of_exact_step(m, step) or (None if outputs_are_finite else _of_masked_rows(m, step))
+
+
+def _of_masked_rows(m: Measurements, step: int) -> BrokenDerivative | None:
+    """A softmax over rows that are masked throughout; one that was seen before, with finite gradients, is harmless."""
+    row = next((each for each in m.fact_rows("masked_rows") if int(each.get("step") or 0) >= step), None)
+    if row is None:
+        return None
+    seen, line = int(row.get("step") or 0), str(row.get("line"))
+    rows, count = int(row.get("rows") or 0), int(row.get("of") or 0)
+    return BrokenDerivative(
+        Sentence("a softmax at {line} gets rows that are masked throughout: their gradients are NaN", line=line),
+        L_(
+            "Mask with a large negative number that is finite, not with -Inf, or leave such rows out of the softmax: "
+            "the softmax of a row of -Inf alone is NaN, and so is its gradient, although the loss does not count it."
+        ),
+        Evidence(
+            L_("softmax of a row of -Inf alone"),
+            {"step": seen, "line": line, "rows": rows, "of": count},
+            Sentence(
+                "In step {step} {rows} of the {count} rows that the softmax at {line} gets hold -Inf alone, from a "
+                "mask.",
+                step=seen, rows=rows, count=count, line=line,
+            ),
+        ),
+        str(row.get("module") or ""),
+        "exact" if seen == step else "estimate",
+    )  # fmt: skip
+
+
+def _of_exact_step(m: Measurements, step: int) -> BrokenDerivative | None:
+    """The operation that made the first NaN or Inf of the step that was computed in FP64, too, and gives it there."""
+    rows = [row for row in m.fact_rows("exact_steps") if row.get("step") == step and row.get("finite") is False]
+    cause = rows[0].get("cause") if rows else None
+    place = cause.get("first_nonfinite") if isinstance(cause, Mapping) and cause.get("blame") is False else None
+    if not isinstance(cause, Mapping) or not isinstance(place, Mapping):
+        return None
+    name, line = str(place.get("operation")).partition(".")[0], str(place.get("line"))
+    chosen, is_backward = str(cause.get("left_out_by") or ""), bool(place.get("backward"))
+    values: dict[str, float | int | str] = {"step": step, "operation": name, "line": line, "left_out_by": chosen}
+    formula = L_("the first operation that made NaN or Inf, in this format and in FP64")
+    if is_backward:
+        short = Sentence("the derivative of the operation at {line} is not finite in step {step}", line=line, step=step)
+        seen = Sentence(
+            "In step {step} {operation}, in the backward pass of the operation at {line}, is the first that made NaN "
+            "or Inf; the forward pass is finite.",
+            step=step, operation=name, line=line,
+        )  # fmt: skip
+    else:
+        short = Sentence(
+            "the operation {operation} at {line} makes NaN or Inf that the loss leaves out, and gradients do not, in "
+            "step {step}",
+            operation=name, line=line, step=step,
+        )  # fmt: skip
+        seen = Sentence(
+            "In step {step} {operation} at {line} is the first that made NaN or Inf, in the forward pass; the loss is "
+            "finite.",
+            step=step, operation=name, line=line,
+        )  # fmt: skip
+    if chosen in _CHOOSING:
+        fix = L_(
+            "torch.where computes both branches, and the derivative of the one that is not taken is not finite there: "
+            "choose a harmless argument inside, before the function, as f(torch.where(condition, x, 1)), or clamp it."
+        )
+    elif is_backward:
+        fix = L_("Look for sqrt at 0, a norm of zero, or a root or power without an epsilon in this line.")
+    else:
+        fix = L_("Keep the argument of this operation where it is defined: zero times NaN is NaN in the backward pass.")
+    return BrokenDerivative(short, fix, Evidence(formula, values, seen), str(place.get("module") or ""), "exact")
