@@ -36,6 +36,7 @@ _QUERIES = {
     "QGraphicsWidget": {"sizeHint"},
     "QLayoutItem": {"hasHeightForWidth", "heightForWidth", "minimumSize", "sizeHint"},
     "QSortFilterProxyModel": {"filterAcceptsRow", "lessThan"},
+    "QSplitter": {"createHandle"},
     "QStyledItemDelegate": {"createEditor", "displayText", "sizeHint"},
     "QTextEdit": {"loadResource"},
     "QWidget": {"focusNextPrevChild", "hasHeightForWidth", "heightForWidth", "minimumSizeHint", "sizeHint"},

@@ -168,6 +168,7 @@ def scroll(area: QtWidgets.QAbstractScrollArea) -> None:
 OTHERS: dict[str, Callable[[Any], object]] = {
     "accept": lambda dialog: QtCore.QMetaObject.invokeMethod(dialog, "accept"),
     "boundingRect": render,
+    "createHandle": lambda splitter: splitter.addWidget(QtWidgets.QWidget()),
     "dragMoveEvent": lambda widget: QtWidgets.QWidget.event(
         widget, QtGui.QDragMoveEvent(QPoint(5, 5), Qt.DropAction.CopyAction, MIME, LEFT, NONE)
     ),
@@ -200,7 +201,11 @@ def bare(cls: type, broken: str) -> Any:
     kind: Any = type(cls)(cls.__name__, (cls,), sizes)
     made = kind.__new__(kind)
     binding = next(base for base in cls.__mro__ if base.__module__.startswith("PySide6"))
-    binding.__init__(made)
+    if binding is QtWidgets.QSplitterHandle:
+        made.splitter = QtWidgets.QSplitter()  # lives as long as its handle
+        binding.__init__(made, Qt.Orientation.Horizontal, made.splitter)
+    else:
+        binding.__init__(made)
     return made
 
 
