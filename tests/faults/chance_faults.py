@@ -146,7 +146,8 @@ class _Grammar(nn.Module):
 @_planted("rate-too-high", "rises again")
 def the_rate_of_another_optimizer(opened: Open, broken: bool) -> None:
     model = _Grammar()
-    optimizer = torch.optim.AdamW(model.parameters(), 0.1 if broken else 3e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.2 if broken else 3e-3)
+    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 0.01, total_iters=240)  # so that the loss surely falls first
     recorder, chain = opened(model, optimizer), torch.softmax(2 * torch.randn(12, 12), 1)
     for _ in range(240):
         text = [torch.randint(12, (24,))]
@@ -154,6 +155,7 @@ def the_rate_of_another_optimizer(opened: Open, broken: bool) -> None:
             text.append(torch.multinomial(chain[text[-1]], 1)[:, 0])
         whole = torch.stack(text, 1)
         recorder.step(_descend(optimizer, F.cross_entropy(model(whole[:, :-1]).flatten(0, 1), whole[:, 1:].flatten())))
+        warm_up.step()
 
 
 @_healthy

@@ -377,4 +377,4 @@ def a_table_in_fp16_whose_offset_was_taken_off_first(opened: Open) -> None:
 @healthy
 def years_beside_measures_in_fp16(opened: Open) -> None:
     """Whole numbers up to 2048 are exact."""
-    _weather(opened, lambda x: torch.cat([x[:, :2].round() + 987, x[:, 2:]], 1).half().float(), 2000.0)
+    _weather(opened, lambda x: torch.cat([x[:, :2].round() + 10, x[:, 2:]], 1).half().float(), 2000.0)

@@ -111,7 +111,7 @@ def weights_unchanged(m: Measurements) -> Answer:
     changed = table.stat("changed")[taken]
     changed = np.nan_to_num(changed[np.isfinite(changed).any(1)])
     alive = np.nan_to_num(m.grad_norm) > 0
-    if not len(changed):
+    if not len(changed) or _has_nothing_left_to_learn(m):
         return None
     if changed.max(initial=0.0) > 0:
         return RuledOut(
@@ -149,6 +149,14 @@ def weights_unchanged(m: Measurements) -> Answer:
             blame=TOO_FEW_DIGITS if low and _moves_fp32(m) else blame_of_symptom(m) if has_rate else IN_ANY_FORMAT,
         )
     ]  # fmt: skip
+
+
+def _has_nothing_left_to_learn(m: Measurements) -> bool:
+    """Whether gradients are so small beside FP32 weights that a step of rate 1 moves none: rounding at a minimum."""
+    weights, gradients = m.table("weight"), m.table("gradient")
+    if weights is None or gradients is None or storage(m) != "fp32" or is_adaptive(m):
+        return False
+    return bool(0 < median(gradients.stat("rms")) < _FP32_ULP * median(weights.stat("rms")))
 
 
 def _moves_fp32(m: Measurements) -> bool:
