@@ -24,7 +24,8 @@ def loss_arguments(m: Measurements) -> Answer:
         return None
     chosen = next((found for row in rows if (found := _alike(rows, row))), None)
     if chosen is None:
-        return RuledOut(_NAME, L_("because no loss was seen to be given other numbers than it takes"))
+        ruled_out = RuledOut(_NAME, L_("because no loss was seen to be given other numbers than it takes"))
+        return ruled_out if m.fact("census") else None
     return [_told(m, chosen)]
 
 
