@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from precgui.runs.diagnosis.findings import Certainty, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.recorded_facts import number
 from precgui.sentences import L_, Sentence
 
 _CHOOSING = ("where", "masked_fill", "masked_fill_")
@@ -32,11 +33,11 @@ def broken_derivative(m: Measurements, step: int, *, outputs_are_finite: bool) -
 
 def _of_masked_rows(m: Measurements, step: int) -> BrokenDerivative | None:
     """A softmax over rows that are masked throughout; one that was seen before, with finite gradients, is harmless."""
-    row = next((each for each in m.fact_rows("masked_rows") if int(each.get("step") or 0) >= step), None)
+    row = next((each for each in m.fact_rows("masked_rows") if number(each, "step") >= step), None)
     if row is None:
         return None
-    seen, line = int(row.get("step") or 0), str(row.get("line"))
-    rows, count = int(row.get("rows") or 0), int(row.get("of") or 0)
+    seen, line = int(number(row, "step")), str(row.get("line"))
+    rows, count = int(number(row, "rows")), int(number(row, "of"))
     return BrokenDerivative(
         Sentence("a softmax at {line} gets rows that are masked throughout: their gradients are NaN", line=line),
         L_(
