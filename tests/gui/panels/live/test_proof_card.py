@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
+from collections.abc import Callable
 
+import pytest
 from pytestqt.qtbot import QtBot
 
+from precgui.gui.panels.live import proof_card
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.proof_card import MOST
 from precgui.gui.proof import Proof
@@ -21,8 +23,10 @@ def numbers(signal: str) -> Evidence:
     return Evidence("a < b", {"a": 1.0}, f"{signal} falls", signal, series, 0.1)
 
 
-def test_that_the_plots_of_a_proof_come_one_in_a_turn(qtbot: QtBot) -> None:
+def test_that_the_plots_of_a_proof_come_one_in_a_turn(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three at once made the window stand still when a proof was shown."""
+    turns: list[Callable[[], object]] = []
+    monkeypatch.setattr(proof_card, "in_next_turn", lambda _owner, act: turns.append(act))
     session = Session()
     panel = LivePanel(session)
     qtbot.addWidget(panel)
@@ -33,15 +37,11 @@ def test_that_the_plots_of_a_proof_come_one_in_a_turn(qtbot: QtBot) -> None:
     panel.show_proof(Proof(key, finding))
     card = panel.proof_card
     assert card is not None
-    counts = [len(card.plots)]
-
-    def grown() -> bool:
-        counts.append(len(card.plots))
-        return counts[-1] == MOST
-
     high = card.sizeHint().height()
-    qtbot.waitUntil(grown)
-    assert counts[0] == 1 and max(later - now for now, later in itertools.pairwise(counts)) <= 1
+    for count in range(1, MOST + 1):
+        assert len(card.plots) == count and len(turns) == 1
+        turns.pop()()
+    assert not turns
     assert [plot.evidence.signal for plot in card.plots] == ["a", "b", "c"]
     qtbot.waitUntil(lambda: all(plot.isVisible() for plot in card.plots))
     assert card.sizeHint().height() == high
