@@ -6,7 +6,9 @@ import logging
 import os
 import re
 import sys
+import time
 import warnings
+from collections.abc import Callable
 
 import psutil
 import torch
@@ -136,6 +138,15 @@ def free_bytes(device: torch.device) -> int:
 def in_fp64(tensor: Tensor) -> Tensor:
     """The tensor in FP64, in main memory where its own device has none."""
     return tensor.double() if has_fp64(tensor.device) else tensor.cpu().double()
+
+
+def work_clock(device: torch.device) -> Callable[[], float]:
+    """A clock, in seconds, of what the calling thread does on a device.
+
+    On the CPU time in which others have the processor does not count, so that what depends on it is the same on a busy
+    machine; for another device the thread waits.
+    """
+    return time.thread_time if device.type == "cpu" else time.perf_counter
 
 
 def synchronize(device: torch.device) -> None:

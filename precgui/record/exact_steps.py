@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from precgui.engine.device import free_bytes
+from precgui.engine.device import free_bytes, work_clock
 from precgui.engine.shadow.loop_step import examined
 from precgui.engine.shadow.loop_tape import LoopTape, MemoryBound
 from precgui.engine.telemetry.backends import fetched
@@ -20,7 +21,7 @@ from precgui.sentences import L_, Sentence
 
 _STEPS = frozenset({1, *(2 * 4**power for power in range(12))})  # 1, 2, 8, 32 ...
 _MOST_ROWS, _AFTER_ALARMS = 8, 3
-FIRST_S, _SHARE = 4.0, 0.02  # of the time of the run that this may take: so many seconds, and this share of it
+FIRST_S, _SHARE = 4.0, 0.02  # so many seconds of work this may take, and this share of that of the loop
 _SHARE_OF_FREE, _OF_REPLAY = 0.125, 0.5  # of the memory that is free: for values that the step keeps, for the replay
 _OF_THE_LAST = 0.5  # of the time of the step before: a first one makes ready what later ones have
 _LEFT_FREE = 0.25  # of the memory that is free as the step begins: below it the values are let go of
@@ -31,7 +32,8 @@ class ExactSteps:
     """Keeps the tape of a step that is watched anyway, and replays it in FP64 when the step is over."""
 
     def __init__(self) -> None:
-        self._begun_s = time.perf_counter()
+        self._clock: Callable[[], float] = time.thread_time
+        self._thread, self._begun_s = threading.get_ident(), time.thread_time()
         self._spent_s = 0.0
         self._needed_s = 0.0  # by the next step, as far as is known
         self._rows: list[dict[str, Any]] = []
@@ -51,6 +53,7 @@ class ExactSteps:
             return
         self._alarms -= alarm
         device = weights[0].own.device
+        self._follow(device)
         if (why := self._why_not(weights, device)) is not None:
             self._leave_out(step, why)
             return
@@ -59,7 +62,7 @@ class ExactSteps:
         with unseen():
             free = free_bytes(device)
             room = MemoryBound(int(_SHARE_OF_FREE * free), int(_LEFT_FREE * free), lambda: free_bytes(device))
-            self.tape = LoopTape(named, module, room, self._left_s())
+            self.tape = LoopTape(named, module, room, self._left_s(), self._clock)
 
     def _why_not(self, weights: Sequence[Weight], device: torch.device) -> str | None:
         """Why a step cannot be computed in FP64 beside itself, before it begins."""
@@ -88,21 +91,27 @@ class ExactSteps:
             self._left_out.pop()
         self._left_out.append({"step": step, "unavailable": why})
 
+    def _follow(self, device: torch.device) -> None:
+        """Count the work of the thread that makes this step, from here on where another one made those before."""
+        clock, thread = work_clock(device), threading.get_ident()
+        if (clock, thread) != (self._clock, self._thread):
+            self._clock, self._thread, self._begun_s = clock, thread, clock()
+
     def _left_s(self) -> float:
-        return FIRST_S + _SHARE * (time.perf_counter() - self._begun_s) - self._spent_s
+        return FIRST_S + _SHARE * (self._clock() - self._begun_s) - self._spent_s
 
     def end(self) -> None:
         """The step is over, and no operation is watched any more."""
         tape, self.tape = self.tape, None
         if tape is None:
             return
-        begun = time.perf_counter() - tape.spent_s
+        begun = tape.clock() - tape.spent_s
         with unseen(), torch.random.fork_rng(_cuda_devices(tape)):
             tape.end()
             device = min(tape.devices(), key=str, default=torch.device("cpu"))
             row = examined(tape, self._left_s() - tape.spent_s, int(_OF_REPLAY * free_bytes(device)))
             tape.close()
-        took = time.perf_counter() - begun
+        took = tape.clock() - begun
         self._spent_s += took
         self._needed_s = max(_OF_THE_LAST * took, float(row.pop("needed_s", 0.0)))
         if "unavailable" in row:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +109,47 @@ def test_that_a_long_replay_is_ended_early_and_tried_again_when_there_is_time(
     steps.begin(2048, [Weight("w", weight, weight)], lambda: None)
     assert steps.tape is not None
     steps.close()
+
+
+def test_that_time_in_which_others_have_the_processor_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where ten seconds go by between any two looks at the clock, as on a busy machine, a cause is searched as ever."""
+    passes = itertools.count(step=10)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(passes)))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    with precgui.Recorder(tmp_path / "run.h5", model, optimizer) as recorder:
+        for _ in range(2):
+            x = torch.randn(64, 6)
+            difference = (model(x)[:, 0] + 3000).bfloat16() - 3000  # keeps nothing
+            loss = (difference.float() - x[:, 0]).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        rows = run.environment["exact_steps"]["all"]
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(row["gradient_error"] > 0.05 and "cause" in row and "updates" in row for row in rows), rows
+
+
+def test_that_the_share_of_a_run_is_counted_in_the_thread_that_makes_its_steps() -> None:
+    steps, weight = exact_steps.ExactSteps(), nn.Parameter(torch.zeros(3))
+    steps._begun_s -= 1e6
+    left: list[float] = []
+
+    def step() -> None:
+        steps.begin(2, [Weight("w", weight, weight)], lambda: None)
+        left.append(steps._left_s())
+        steps.close()
+
+    step()
+    thread = threading.Thread(target=step)
+    thread.start()
+    thread.join()
+    assert left[0] > 1e4 and 0 < left[1] <= exact_steps.FIRST_S + 0.1, left
 
 
 def test_that_many_steps_that_are_left_out_take_no_place_from_one_that_is_compared() -> None:

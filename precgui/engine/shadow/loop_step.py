@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,11 +38,12 @@ _MOVES = 24  # bytes for each element of a weight whose update is compared
 def examined(loop: LoopTape, most_s: float, most_bytes: int) -> dict[str, Any]:
     """A row of the fact `exact_steps`, see docs/run-file.md, without its step.
 
-    The replay may take `most_s` and `most_bytes`; where it would take longer, `needed_s` says about how long.
+    The replay may take `most_s` by the clock of the tape, and `most_bytes`; where it would take longer, `needed_s` says
+    about how long.
     """
     if loop.why_not:
         return {"unavailable": loop.why_not}
-    clock = _Clock(most_s)
+    clock = _Clock(most_s, loop.clock)
     try:
         return _Examination(loop, clock, most_bytes).row()
     except EngineError as error:
@@ -64,22 +64,22 @@ def _forget_frames(error: BaseException | None) -> None:
 class _Clock:
     """Ends a replay that takes too long, early where it is far from its end."""
 
-    def __init__(self, most_s: float) -> None:
-        self._begun, self._most_s = time.perf_counter(), most_s
+    def __init__(self, most_s: float, now: Callable[[], float]) -> None:
+        self.now, self._begun, self._most_s = now, now(), most_s
         self._replay, self._count = self._begun, 1
         self.needed_s = 0.0  # by a replay that was ended, as far as is known
 
     def begin(self, operations: int) -> _Clock:
         """A replay of so many operations begins."""
-        self._replay, self._count = time.perf_counter(), operations
+        self._replay, self._count = self.now(), operations
         return self
 
     @property
     def left_s(self) -> float:
-        return self._begun + self._most_s - time.perf_counter()
+        return self._begun + self._most_s - self.now()
 
     def __call__(self, operation: TapeOp, *_: Any) -> None:
-        took, done = time.perf_counter() - self._replay, (operation.index + 1) / max(self._count, 1)
+        took, done = self.now() - self._replay, (operation.index + 1) / max(self._count, 1)
         expected = took / done
         is_hopeless = done > _EARLY and took > _EARLY_S and expected > _FAR_TOO_LONG * self._most_s
         if is_hopeless or self.left_s < 0:
@@ -115,7 +115,7 @@ class _Examination:
         return row
 
     def _gradients(self, tape: Tape, used: Sequence[Used]) -> dict[str, Any]:
-        begun = time.perf_counter()
+        begun = self._clock.now()
         ids = [each.id for each in used]
         loss = self._loop.roots[-1]
         first = tape.value(loss)
@@ -124,7 +124,7 @@ class _Examination:
                 Sentence("its last backward pass begins with {count} numbers, not with one loss", count=first.numel())
             )
         table = replay_exact(tape, [*ids, loss], visit=self._clock.begin(len(tape.operations)))
-        replay_s = time.perf_counter() - begun
+        replay_s = self._clock.now() - begun
         low = math.nan if first is None else float(first)
         exact = [table[id] for id in ids]
         is_finite = math.isfinite(low) and all(bool(each.gradient.isfinite().all()) for each in used)

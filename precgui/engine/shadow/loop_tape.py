@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,18 +57,23 @@ class LoopTape:
     """Told of each operation of a step by a mode; to be thrown away where `why_not` is not empty."""
 
     def __init__(
-        self, named: Iterable[tuple[str, Tensor]], module: Callable[[], str | None], room: MemoryBound, most_s: float
+        self,
+        named: Iterable[tuple[str, Tensor]],
+        module: Callable[[], str | None],
+        room: MemoryBound,
+        most_s: float,
+        clock: Callable[[], float],
     ) -> None:
         """`named` are the weights that the step may change; `module` returns the one whose forward pass is running.
 
-        The step may take `most_s` longer than it would.
+        The step may take `most_s` longer by `clock` than it would.
         """
         self.tape = Tape()
         self._writer = TapeWriter(self.tape, lends=True)
         self._writer.origins.module = module
         self._named = list(named)
         self._room, self._kept_bytes, self._asked_bytes = room, 0, 0
-        self._most_s, self.spent_s = most_s, 0.0
+        self.clock, self._most_s, self.spent_s = clock, most_s, 0.0
         self.why_not = ""
         self._is_closed = False
         self.stages: list[Stage] = []
@@ -82,12 +86,12 @@ class LoopTape:
         """An operation is about to run."""
         if self.why_not or func.namespace in _WITHOUT_NUMBERS:
             return None
-        started = time.perf_counter()
+        started = self.clock()
         try:
             if self._is_backward and graph_task() == -1:
                 self._is_backward, self._own = False, self._stage(self._named)
             begun = self._writer.begin(func, args, kwargs)
-            self.spent_s += time.perf_counter() - started
+            self.spent_s += self.clock() - started
             return begun
         except Exception as error:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the step goes on
             self._give_up_at(func, error)
@@ -97,10 +101,10 @@ class LoopTape:
         """It has run."""
         if begun is None or self.why_not:
             return
-        started = time.perf_counter()
+        started = self.clock()
         try:
             self._add(begun, result)
-            self.spent_s += time.perf_counter() - started
+            self.spent_s += self.clock() - started
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up_at(begun.function, error)
 
