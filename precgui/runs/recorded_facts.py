@@ -63,6 +63,7 @@ _REASONS = {
     "record": L_("the run recorded no tensors, or has not ended"),
 }
 FACTS = tuple(_REASONS)
+_MOST_COUNTED = 2.0**53
 _OF_OWN_LOOPS = (
     "precision", "autocast", "loop", "scaler", "cancellation", "stored_updates", "integers", "broadcast_loss",
     "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations", "quantised_values",
@@ -135,7 +136,28 @@ def measurement_counts(run: Run) -> dict[str, int]:
     return {str(kind): int(count) for kind, count in counts.items()} if isinstance(counts, Mapping) else {}
 
 
-def number(row: Mapping[str, Any], name: str) -> float:
-    """The number of that name in a row of a fact; 0 where the file holds none."""
+def number(row: Mapping[str, Any], name: str, missing: float = 0.0) -> float:
+    """The number of that name in a row of a fact; `missing` where the file holds none."""
     value = row.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
+    try:
+        return float(value) if isinstance(value, int | float) else missing
+    except OverflowError:  # JSON has whole numbers of any length
+        return missing
+
+
+def text(row: Mapping[str, Any], name: str) -> str:
+    """The text of that name in a row of a fact; '' where the file holds none."""
+    value = row.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def texts(row: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The texts of a list in a row of a fact; () where the file holds none."""
+    value = row.get(name)
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
+
+
+def whole(row: Mapping[str, Any], name: str) -> int:
+    """The same of what is counted, as a step; 0 where the file holds no number, or one that no count reaches."""
+    value = number(row, name)
+    return int(value) if abs(value) < _MOST_COUNTED else 0

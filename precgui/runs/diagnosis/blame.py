@@ -11,7 +11,7 @@ from precgui.runs.diagnosis.analysis import FP16_LARGEST, is_adaptive, narrow_ra
 from precgui.runs.diagnosis.findings import NO_16_BITS, Blame, Certainty, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
-from precgui.runs.recorded_facts import fp32_repetition
+from precgui.runs.recorded_facts import fp32_repetition, number, whole
 from precgui.sentences import L_, Sentence, together
 
 _ALIKE = 2  # repetitions of other steps that stand for one of their kind
@@ -84,11 +84,11 @@ def beside_fp64(m: Measurements, step: int) -> Blame | None:
     step only what follows the first pass was seen.
     """
     broken = [row for row in m.fact_rows("exact_steps") if row.get("finite") is False]
-    rows = [row for row in broken if int(row.get("step") or 0) >= step]
+    rows = [row for row in broken if whole(row, "step") >= step]
     cause = rows[0].get("cause") if rows else None
     if not isinstance(cause, Mapping):
         return None
-    at, own = int(rows[0].get("step") or 0), int(rows[0].get("step") or 0) == step
+    at, own = whole(rows[0], "step"), whole(rows[0], "step") == step
     finite = bool(rows[0].get("finite_in_fp64"))
     place = cause.get("first_nonfinite")
     message = cause.get("message")
@@ -111,7 +111,7 @@ def beside_fp64(m: Measurements, step: int) -> Blame | None:
 
 def _are_all_seen(row: Mapping[str, Any]) -> bool:
     """Whether a step began with finite numbers of more digits than 16 bits, and was seen from there on."""
-    return row.get("narrow_inputs") is False and not row.get("given") and int(row.get("step") or 0) > 1
+    return row.get("narrow_inputs") is False and not row.get("given") and whole(row, "step") > 1
 
 
 def blame_of_symptom(m: Measurements, needs: str = L_("the same run in FP32")) -> Blame:
@@ -146,13 +146,13 @@ def repetition(m: Measurements, step: int) -> Mapping[str, Any]:
         return own
     known = [each for each in m.fact_rows("fp32_repetition") if isinstance(each.get("finite"), bool)]
     alike = all(each["finite"] for each in known) and len({each.get("module") for each in known}) == 1
-    steps = [int(each.get("step", 0)) for each in known]
+    steps = [whole(each, "step") for each in known]
     return known[int(np.argmin(np.abs(np.array(steps) - step)))] if len(known) >= _ALIKE and alike else {}
 
 
 def _repeated(repeated: Mapping[str, Any]) -> Evidence:
     finite, part, largest = bool(repeated.get("finite")), str(repeated.get("part")), repeated.get("largest")
-    step = int(repeated.get("step", 0))
+    step = whole(repeated, "step")
     text = (
         Sentence("The {part} pass of step {step}, repeated in FP32, is finite.", part=part, step=step)
         if finite
@@ -176,7 +176,7 @@ def finite_loss(m: Measurements, step: int) -> Mapping[str, Any]:
     """The row of a step whose loss was seen to be finite in FP32, from the first operation on that 16 bits broke; else
     that of the next step that was seen. {} without any."""
     rows = [each for each in m.fact_rows("finite_in_fp32") if each.get("use") == "loss"]
-    return next((each for each in rows if int(each.get("step") or 0) >= step), {})
+    return next((each for each in rows if whole(each, "step") >= step), {})
 
 
 def vanished_epsilon(m: Measurements) -> Evidence | None:
@@ -187,9 +187,9 @@ def vanished_epsilon(m: Measurements) -> Evidence | None:
     rows = [each for each in m.fact_rows("finite_in_fp32") if each.get("use") == "epsilon" and not each.get("module")]
     if not rows or any(name in operations(m) for name in _OF_ANY_FORMAT):
         return None
-    row, value = rows[0], float(rows[0].get("value") or 0)
+    row, value = rows[0], number(rows[0], "value")
     return Evidence(
-        "0 < epsilon < 2^-25", {"epsilon": value, "step": int(row.get("step") or 0), "use": str(row.get("operation"))},
+        "0 < epsilon < 2^-25", {"epsilon": value, "step": whole(row, "step"), "use": str(row.get("operation"))},
         Sentence(
             "In step {step} the epsilon {value:g} of a {operation} is zero in FP16.",
             step=row.get("step"), value=value, operation=row.get("operation"),
@@ -198,7 +198,7 @@ def vanished_epsilon(m: Measurements) -> Evidence | None:
 
 
 def _computed(row: Mapping[str, Any]) -> Evidence:
-    step, value, low = int(row.get("step") or 0), float(row.get("value") or 0), str(row.get("format")).upper()
+    step, value, low = whole(row, "step"), number(row, "value"), str(row.get("format")).upper()
     made, module = made_by(row), str(row.get("made_in") or "")
     place = Sentence("{operation} in {module}", operation=made, module=module) if module else made
     return Evidence(

@@ -12,6 +12,7 @@ from precgui.runs.diagnosis.findings import TOO_FEW_DIGITS, Blame, Evidence, Fin
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number, text
 from precgui.sentences import L_, Sentence
 
 _ROWS = 5  # measurements of which histograms are read
@@ -185,14 +186,14 @@ def coarse_angles(m: Measurements) -> Answer:
     if not census:
         return None
     angle = census.get("angle")
-    radians = angle.get("radians") if isinstance(angle, dict) else None
-    if not isinstance(angle, dict) or not isinstance(radians, int | float) or angle.get("format") not in DIGITS:
+    radians = number(angle, "radians") if isinstance(angle, dict) else 0.0
+    if not isinstance(angle, dict) or not radians > 0 or text(angle, "format") not in DIGITS:
         operations = census.get("operations")
         if isinstance(operations, dict) and {"sin", "cos"} & set(operations):
             return RuledOut("coarse-angles", L_("because no sine or cosine is taken of an angle in 16 bits"))
         return None
-    kept, module = str(angle["format"]), str(angle.get("module") or "")
-    error = half_ulp(kept, max(float(radians), 1e-30))
+    kept, module = text(angle, "format"), str(angle.get("module") or "")
+    error = half_ulp(kept, radians)
     if not error > _RADIANS:
         return RuledOut(
             "coarse-angles",

@@ -22,7 +22,7 @@ from precgui.runs.diagnosis.findings import (
 )
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, whole
 from precgui.sanitize import one_line
 from precgui.sentences import L_, Sentence
 
@@ -228,7 +228,7 @@ def _overflowing_gradient(m: Measurements) -> Mapping[str, Any] | None:
 
 def _overflows_each_time(m: Measurements, row: Mapping[str, Any]) -> Finding:
     """No step was taken since gradients are beyond FP16 even where they were least."""
-    step, value, name = int(number(row, "step")), number(row, "value"), made_by(row)
+    step, value, name = whole(row, "step"), number(row, "value"), made_by(row)
     loss = float(m.at_loss(np.array([step], np.int64))[0])
     proof = Evidence(
         L_("a gradient that is Inf in FP16 and finite in FP32 from the same operands; steps taken = 0"),

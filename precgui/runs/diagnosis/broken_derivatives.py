@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from precgui.runs.diagnosis.findings import Certainty, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence
 
 _CHOOSING = ("where", "masked_fill", "masked_fill_")
@@ -36,8 +36,8 @@ def _of_masked_rows(m: Measurements, step: int) -> BrokenDerivative | None:
     row = next((each for each in m.fact_rows("masked_rows") if number(each, "step") >= step), None)
     if row is None:
         return None
-    seen, line = int(number(row, "step")), str(row.get("line"))
-    rows, count = int(number(row, "rows")), int(number(row, "of"))
+    seen, line = whole(row, "step"), str(row.get("line"))
+    rows, count = whole(row, "rows"), whole(row, "of")
     return BrokenDerivative(
         Sentence("a softmax at {line} gets rows that are masked throughout: their gradients are NaN", line=line),
         L_(

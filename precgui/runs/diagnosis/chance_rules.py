@@ -19,7 +19,7 @@ from precgui.runs.diagnosis.blame import blame_of_symptom, computes_in_16_bits
 from precgui.runs.diagnosis.findings import Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence, together
 
 _FEWEST_STEPS = 120
@@ -66,7 +66,8 @@ def chance_of(m: Measurements) -> Chance | None:
     if not rows or any(row.get("void") for row in rows):
         return None
     known = [
-        (int(row["step"]), str(row["kind"]), float(row["loss"]), float(row["constant"]), float(row.get("best", 1.0)))
+        (whole(row, "step"), str(row.get("kind")), number(row, "loss"), number(row, "constant"),
+         number(row, "best", 1.0))
         for row in rows
     ]  # fmt: skip
     recorded = m.at_loss(np.array([row[0] for row in known], np.int64))
@@ -102,8 +103,8 @@ def flat_at_chance(m: Measurements, functions: tuple[str, ...], share: float) ->
     Of the last step that was seen, the flattest first; functions inside a module count, too.
     """
     rows = [row for row in m.fact_rows("flat_units") if row.get("function") in functions]
-    known = tuple((str(row.get("module")), float(row["share"])) for row in rows if float(row["share"]) >= share)
-    every = max((int(row["of"]) for row in rows), default=0)
+    known = tuple((str(row.get("module")), number(row, "share")) for row in rows if number(row, "share") >= share)
+    every = max((whole(row, "of") for row in rows), default=0)
     return known if known and is_at_chance(m, LITTLE if len(known) >= _FLAT_MODULES * every else _NO_BETTER) else ()
 
 
@@ -240,7 +241,7 @@ def sorted_batches(m: Measurements) -> Answer:
     rows = [row for row in rows if "share" in row]
     if not m.own_loop or len(rows) < _FEWEST_BATCHES:
         return None
-    classes = [int(number(row, "class")) for row in rows]
+    classes = [whole(row, "class") for row in rows]
     least = min(number(row, "share") for row in rows)
     loss, constant = (float(np.mean([number(row, key) for row in rows])) for key in ("loss", "constant"))
     if least < _ONE_CLASS or len(set(classes)) < 2 or not 0 < constant <= loss:
@@ -252,7 +253,7 @@ def sorted_batches(m: Measurements) -> Answer:
                 least=percent(least), row_count=len(rows),
             ),
         )  # fmt: skip
-    steps = [int(number(row, "step")) for row in rows]
+    steps = [whole(row, "step") for row in rows]
     proof = Evidence(
         L_("one class has 90 % of each batch, not the same one, and loss >= that of the best constant answer"),
         {"share": least, "classes": len(set(classes)), "loss": loss, "constant": constant},

@@ -13,7 +13,7 @@ from precgui.runs.diagnosis.blame import blame_of_symptom
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence, together
 
 SCALE_OF_INPUTS = "inputs-out-of-scale"
@@ -64,16 +64,18 @@ def _losses(m: Measurements) -> _Losses | None:
     rows = m.fact_rows("constant_answers")
     if not m.own_loop or m.n < _LONG or not m.finite_loss.all() or not rows or any(row.get("void") for row in rows):
         return None
-    recorded = m.at_loss(np.array([int(number(row, "step")) for row in rows], np.int64))
+    recorded = m.at_loss(np.array([whole(row, "step") for row in rows], np.int64))
     factors = recorded / np.array([number(row, "loss") for row in rows])
     unit = median(factors)
     if len(rows) < 2 or not unit > 0 or not (np.abs(factors / unit - 1) < _ALIKE).all():
         return None
     first, late = float(m.loss[: max(m.n // 20, 1)].mean()), float(m.loss[-(m.n // 4) :].mean())
+    if not first or not all(number(row, "constant") for row in rows):
+        return None
     quotients = [number(row, "loss") / number(row, "constant") for row in rows]
     constant = float(np.mean([number(row, "constant") for row in rows]))
     mean = float(np.mean([number(row, "loss") for row in rows])) / constant
-    return _Losses(int(number(rows[-1], "step")), late / unit, constant, min(quotients), mean, late / first)
+    return _Losses(whole(rows[-1], "step"), late / unit, constant, min(quotients), mean, late / first)
 
 
 def _of_losses(found: _Losses) -> str:
@@ -86,11 +88,11 @@ def _of_losses(found: _Losses) -> str:
 def inputs_all_alike(m: Measurements) -> Answer:
     """Each sample of a batch is the same in all steps that were looked at, while their targets differ."""
     rows = [row for row in m.fact_rows("batches") if number(row, "samples") >= _FEWEST_SAMPLES]
-    steps = sorted({int(number(row, "step")) for row in rows})
+    steps = sorted({whole(row, "step") for row in rows})
     if not m.own_loop or len(steps) < _FEWEST_STEPS:
         return None
     alike = all(row.get("alike") for row in rows)
-    size = int(min(sum(number(row, "numbers") for row in rows if number(row, "step") == step) for step in steps))
+    size = min(sum(whole(row, "numbers") for row in rows if number(row, "step") == step) for step in steps)
     found = _losses(m)
     if not alike or size < _FEWEST_NUMBERS or found is None or not found.learns_nothing:
         share = float(np.mean([bool(row.get("alike")) for row in rows]))
@@ -101,7 +103,7 @@ def inputs_all_alike(m: Measurements) -> Answer:
                 share=percent(share),
             ),
         )
-    count = int(number(rows[-1], "samples"))
+    count = whole(rows[-1], "samples")
     proof = Evidence(
         L_("all samples of a batch are equal, in each step that was looked at, and the targets are not"),
         {"samples": count, "numbers": size, "late": found.late, "constant": found.constant},
@@ -164,7 +166,7 @@ def inputs_out_of_scale(m: Measurements) -> Answer:
     )  # fmt: skip
     return [
         Finding(
-            SCALE_OF_INPUTS, "info" if provisional and not nothing else "warning", title, int(number(first, "step")),
+            SCALE_OF_INPUTS, "info" if provisional and not nothing else "warning", title, whole(first, "step"),
             int(m.steps[-1]), (proof,), fix, 0.9, "docs/diagnosis.md", str(first.get("module") or ""),
             certainty="estimate", blame=blame_of_symptom(m),
         )
@@ -218,11 +220,11 @@ def _told_of(row: Row, steps: int) -> tuple[str, str, str, bool] | None:
         return (
             Sentence(
                 "Inputs are not scaled: column {column} is {times:.2g} times as large as the others",
-                column=int(number(row, "column")), times=column / max(usual, 1e-300),
+                column=whole(row, "column"), times=column / max(usual, 1e-300),
             ),
             together(given, Sentence(
                 "Column {column} has an rms of {size:.3g}, the median column {usual:.3g}.",
-                column=int(number(row, "column")), size=column, usual=usual,
+                column=whole(row, "column"), size=column, usual=usual,
             )),
             L_("Take the mean off each feature and divide it by its standard deviation."), True,
         )  # fmt: skip
@@ -264,7 +266,7 @@ def _no_probabilities(m: Measurements, rows: list[Row]) -> Finding:
         L_("target < 0 or target > 1 in a binary cross entropy"), {"low": low, "high": high, "steps": len(rows)},
         Sentence(
             "In step {step} the targets of a binary cross entropy reach from {low:.4g} to {high:.4g}.",
-            step=int(number(rows[0], "step")), low=low, high=high,
+            step=whole(rows[0], "step"), low=low, high=high,
         ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
@@ -272,7 +274,7 @@ def _no_probabilities(m: Measurements, rows: list[Row]) -> Finding:
         "targets-out-of-range", "error",
         Sentence("Targets of {low:.4g} to {high:.4g} are no probabilities: a binary cross entropy wants 0 to 1",
                  low=low, high=high),
-        int(number(rows[0], "step")), int(m.steps[-1]), (proof,),
+        whole(rows[0], "step"), int(m.steps[-1]), (proof,),
         L_(
             "Bring the targets to 0 and 1: divide masks of 0 and 255 by 255, and turn -1 and 1 into 0 and 1. For other "
             "targets the loss has no least value."
@@ -290,7 +292,7 @@ def _beyond_function(m: Measurements, rows: list[Row]) -> Finding:
         Sentence(
             "In step {step} targets reach from {low:.4g} to {high:.4g}; {share} of them lie where no {function} does, "
             "and that distance alone is {lost} of their variance.",
-            step=int(number(last, "step")), low=number(last, "low"), high=number(last, "high"), share=percent(share),
+            step=whole(last, "step"), low=number(last, "low"), high=number(last, "high"), share=percent(share),
             function=function, lost=percent(lost),
         ),
         "loss", m.series_of(m.loss),
@@ -299,7 +301,7 @@ def _beyond_function(m: Measurements, rows: list[Row]) -> Finding:
         "targets-out-of-range", "warning",
         Sentence("{share} of the targets lie beyond what the last function ({function}) can return",
                  share=percent(share), function=function),
-        int(number(rows[0], "step")), int(m.steps[-1]), (proof,),
+        whole(rows[0], "step"), int(m.steps[-1]), (proof,),
         L_(
             "Leave the last function out, or bring the targets into its range (0 to 1 of a sigmoid or softmax, -1 to 1 "
             "of a tanh, above 0 of a ReLU)."
@@ -334,7 +336,7 @@ def targets_out_of_scale(m: Measurements) -> Answer:
             Sentence(
                 "In step {step} the targets have a mean of {mean:.4g} and a standard deviation of {spread:.3g}, the "
                 "outputs {middle:.4g} and {own:.3g}.",
-                step=int(number(last, "step")), mean=mean, spread=spread, middle=middle, own=own,
+                step=whole(last, "step"), mean=mean, spread=spread, middle=middle, own=own,
             ),
             _of_losses(found),
         ),
@@ -347,7 +349,7 @@ def targets_out_of_scale(m: Measurements) -> Answer:
                 "Targets are not scaled: around {mean:.3g} +- {spread:.2g}, outputs around {middle:.2g} +- {own:.2g}",
                 mean=mean, spread=spread, middle=middle, own=own,
             ),
-            int(number(rows[0], "step")), int(m.steps[-1]), (proof,),
+            whole(rows[0], "step"), int(m.steps[-1]), (proof,),
             L_(
                 "Take the mean off the targets and divide them by their standard deviation, and undo both for what the "
                 "model predicts; or set the bias of the last layer to their mean."
@@ -362,9 +364,9 @@ def one_class(m: Measurements) -> Answer:
     rows = [row for row in m.fact_rows("constant_answers") if number(row, "samples") >= _OF_A_BATCH and "share" in row]
     if not m.own_loop or len(rows) < _FEWEST_STEPS or not all(row.get("of_layer") for row in rows):
         return None
-    least, classes = min(number(row, "share") for row in rows), {int(number(row, "class")) for row in rows}
+    least, classes = min(number(row, "share") for row in rows), {whole(row, "class") for row in rows}
     half = m.loss[m.n // 2 :]
-    most, count = float(half.max()), int(number(rows[-1], "samples")) * len(half)  # another class would cost much
+    most, count = float(half.max()), whole(rows[-1], "samples") * len(half)  # another class would cost much
     if least < _ONE_CLASS or len(classes) > 1 or not most < _NEXT_TO_NOTHING or count < _MANY_SAMPLES:
         return RuledOut(
             "one-class",
@@ -374,7 +376,7 @@ def one_class(m: Measurements) -> Answer:
                 least=percent(least), row_count=len(rows), most=most,
             ),
         )  # fmt: skip
-    steps, single = [int(number(row, "step")) for row in rows], classes.pop()
+    steps, single = [whole(row, "step") for row in rows], classes.pop()
     proof = Evidence(
         L_("one class has all targets in each step that was looked at, and the loss is next to nothing"),
         {"class": single, "steps": len(steps), "largest_loss": most, "samples": count},
@@ -406,7 +408,7 @@ def ignored_classes(m: Measurements) -> Answer:
     rows = [row for row in m.fact_rows("broken_batches") if row.get("ignored")]
     if not rows:
         return None
-    step, count = int(number(rows[0], "step")), int(number(rows[0], "ignored"))
+    step, count = whole(rows[0], "step"), whole(rows[0], "ignored")
     proof = Evidence(
         L_("all classes of a batch are -100"), {"step": step, "classes": count},
         Sentence("In step {step} all {count} classes that the model got were -100.", step=step, count=count),
@@ -430,7 +432,7 @@ def one_batch(m: Measurements) -> Answer:
     rows = m.fact_rows("repeated_batch")
     if not m.own_loop or not rows:
         return None
-    steps, samples = int(number(rows[0], "steps")), int(number(rows[0], "samples"))
+    steps, samples = whole(rows[0], "steps"), whole(rows[0], "samples")
     if not rows[0].get("moves") and number(rows[0], "evaluated") < _MANY * samples:
         return None  # all there is, as it lies in memory
     proof = Evidence(

@@ -13,7 +13,7 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Valu
 from precgui.runs.diagnosis.nan_aware import largest, middle
 from precgui.runs.diagnosis.number_formats import DIGITS, format_of, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, text, texts, whole
 from precgui.sentences import L_, Sentence
 
 # Shares of the progress of a step that arrive in the weights: below the first an error, below the second a warning.
@@ -316,7 +316,7 @@ def rewritten_weights(m: Measurements) -> Answer:
     """Weights in FP32 that the loop rounds to 16 bits between two steps, and goes on with."""
     if not m.own_loop or not m.n or not m.fact("census"):
         return None
-    rows = [row for row in m.fact_rows("rewritten_weights") if row.get("format") in _NAMES]
+    rows = [row for row in m.fact_rows("rewritten_weights") if text(row, "format") in _NAMES]
     lost = [row for row in rows if number(row, "error") > _OF_UPDATE * number(row, "update")]
     if len(lost) < _REWRITTEN:
         return RuledOut(
@@ -328,10 +328,10 @@ def rewritten_weights(m: Measurements) -> Answer:
             ),
         )
     row = max(lost, key=lambda each: number(each, "error") / max(number(each, "update"), 1e-30))
-    step, name = int(number(row, "step")), _NAMES[str(row["format"])]
+    step, name = whole(row, "step"), _NAMES[text(row, "format")]
     error, update, made = (number(row, key) for key in ("error", "update", "made"))
-    tensors = [str(each) for each in row.get("tensors", ())]
-    steps = [int(number(each, "step")) for each in lost]
+    tensors = texts(row, "tensors")
+    steps = [whole(each, "step") for each in lost]
     proof = Evidence(
         L_("w(before a step) = round_16(w(after the step before)), and |round_16(w) - w| > |update| / 2"),
         {"step": step, "error": error, "update": update, "made": made, "steps": len(lost)},
@@ -359,7 +359,7 @@ def rewritten_weights(m: Measurements) -> Answer:
             0.95,
             "torch.nn.Module.to documentation",
             tensors[0].rpartition(".")[0] if tensors else "",
-            tuple(tensors),
+            tensors,
             blame=COMPARED,
         )
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from precgui.events import Severity
@@ -13,6 +14,7 @@ from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Find
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number, text, whole
 from precgui.sentences import L_, Sentence
 
 STEP, UPDATE = "inexact-step", "inexact-update"
@@ -29,6 +31,8 @@ _EACH, _FAR_LOSS, _MANY_SUMS = 3, 0.2, 64
 _ANY_LINE = ("rounding", "sensitive")  # kinds of operations that are any line of a long sum
 _KEPT = 0.5
 _WRONG = 1.0  # relative error of an update whose weights are stored well enough
+_number = partial(number, missing=math.nan)
+_number = partial(number, missing=math.nan)
 _IN_FP64 = Blame(
     True, L_("computed in FP64 from the same numbers the step differs, and less where the named operations run in FP64")
 )
@@ -83,7 +87,7 @@ def _of_all_losses(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Findin
     if len(rows) < _EACH or not computes_in_16_bits(m) or not all(_is_far_off(row) for row in rows):
         return None
     row = max(rows, key=_loss_error)
-    step, low, exact = int(row["step"]), _number(row, "loss"), _number(row, "loss_fp64")
+    step, low, exact = whole(row, "step"), _number(row, "loss"), _number(row, "loss_fp64")
     causes = [each for one in rows if isinstance(each := one.get("cause"), Mapping)]
     named = next((each for one in causes if isinstance(each := one.get("cancelled"), Mapping)), None)
     error, sums = _size(_loss_error(row)), _long_sum(m)
@@ -115,10 +119,10 @@ def _of_all_losses(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Findin
             steps=", ".join(str(each.get("step")) for each in rows), step=step, low=low, exact=exact,
             error=_size(_number(row, "gradient_error")),
         ),
-        L_("relative error of the gradients"), tuple((int(each["step"]), _distance(each)) for each in rows),
+        L_("relative error of the gradients"), tuple((whole(each, "step"), _distance(each)) for each in rows),
     )  # fmt: skip
     return Finding(
-        STEP, "error", title, int(rows[0]["step"]), int(m.steps[-1]), (proof,), cure, 0.8, _SOURCE,
+        STEP, "error", title, whole(rows[0], "step"), int(m.steps[-1]), (proof,), cure, 0.8, _SOURCE,
         str(named.get("module") or "") if named is not None else "", certainty="estimate",
         blame=Blame(True, L_("computed in FP64 from the same numbers the loss is another one")),
     )  # fmt: skip
@@ -138,7 +142,7 @@ def _is_far_off(row: Mapping[str, Any]) -> bool:
 def inexact_update(m: Measurements) -> Answer:
     """Updates that the weights do not take, or that the arithmetic of the optimizer makes others."""
     rows = [row for row in m.fact_rows("exact_steps") if "unavailable" not in row]
-    known = [(int(row["step"]), each) for row in rows if isinstance(each := row.get("updates"), Mapping) and each]
+    known = [(whole(row, "step"), each) for row in rows if isinstance(each := row.get("updates"), Mapping) and each]
     if not m.own_loop or not m.n or not known:
         return None
     if (finding := _of_updates(m, known)) is not None:
@@ -165,7 +169,7 @@ def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding
     operations = [each for each in named if isinstance(each, Mapping)]
     if not operations:
         return None
-    first, step = operations[0], int(row["step"])
+    first, step = operations[0], whole(row, "step")
     error, loss_error = _number(row, "gradient_error"), _loss_error(row)
     name, made = str(first.get("operation")), _joined([_made(each) for each in operations[:2]])
     title = (
@@ -191,11 +195,11 @@ def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding
          "loss_in_fp64": _number(row, "loss_fp64"), "line": str(first.get("line")), "operation": name,
          "kind": str(first.get("kind"))},
         Sentence("Step {step} beside FP64: {message}", step=step, message=cause.get("message")),
-        L_("relative error of the gradients"), tuple((int(each["step"]), _distance(each)) for each in far),
+        L_("relative error of the gradients"), tuple((whole(each, "step"), _distance(each)) for each in far),
     )  # fmt: skip
     module = str(first.get("module") or "")
     return Finding(
-        STEP, "error" if _distance(row) > _VERY_FAR else "warning", title, int(far[0]["step"]), int(m.steps[-1]),
+        STEP, "error" if _distance(row) > _VERY_FAR else "warning", title, whole(far[0], "step"), int(m.steps[-1]),
         (proof,), _CURES.get(str(first.get("kind")), _CURES["rounding"]), 0.85, _SOURCE, module,
         certainty="estimate",
         blame=_IN_FP64,
@@ -282,7 +286,7 @@ def _of_updates(m: Measurements, known: Sequence[tuple[int, Mapping[str, Any]]])
     )
     proof = Evidence(
         L_("|update - update in FP64| / |update in FP64|, and <update, update in FP64> / |update in FP64|^2"),
-        {"error": error, "along": along, "norm": _number(row, "norm"), "weights": int(_number(row, "weights"))},
+        {"error": error, "along": along, "norm": _number(row, "norm"), "weights": whole(row, "weights")},
         Sentence(
             "The update of step {step}, computed in FP64 from the same gradients and the same state, differs by "
             "{error} of its norm; {arrives} of it is made. Most is lost in {worst}.",
@@ -320,7 +324,7 @@ def _at(row: Mapping[str, Any]) -> str:
 
 def _is_lost(row: Mapping[str, Any]) -> bool:
     """Whether the weights in 16 bits do not take an update that nothing else keeps."""
-    if row.get("format") not in DIGITS or not _number(row, "error") > _KEPT:
+    if text(row, "format") not in DIGITS or not _number(row, "error") > _KEPT:
         return False
     is_kept = _number(row, "kept_elsewhere") > _KEPT
     return not is_kept and _number(row, "left_when_stored_in_fp64") < _KEPT and _number(row, "along") < _LOST
@@ -373,15 +377,10 @@ def _broken_update(m: Measurements, step: int, cause: Mapping[str, Any]) -> Find
     )  # fmt: skip
 
 
-def _number(row: Mapping[str, Any], name: str) -> float:
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else math.nan
-
-
 def softmax_over_batch(m: Measurements) -> Answer:
     """Scores that a softmax normalises over the samples of a batch before a loss of classes reads them."""
     rows = [row for row in m.fact_rows("exact_steps") if "unavailable" not in row]
-    found = [(int(row["step"]), each) for row in rows if isinstance(each := row.get("softmax_over_batch"), Mapping)]
+    found = [(whole(row, "step"), each) for row in rows if isinstance(each := row.get("softmax_over_batch"), Mapping)]
     if not m.own_loop or not m.n or not rows:
         return None
     if not found:
@@ -392,12 +391,12 @@ def softmax_over_batch(m: Measurements) -> Answer:
     name, module, line = str(row.get("operation")), str(row.get("module") or ""), str(row.get("line"))
     proof = Evidence(
         L_("the loss picks a class along dimension 1 of a softmax over dimension 0"),
-        {"step": step, "samples": int(_number(row, "samples")), "classes": int(_number(row, "classes")), "line": line},
+        {"step": step, "samples": whole(row, "samples"), "classes": whole(row, "classes"), "line": line},
         Sentence(
             "In step {step} {name} at {line} normalises over the {number} samples of the batch (dim 0), and the "
             "loss picks one of {number2} classes (dim 1) of each.",
-            step=step, name=name, line=line, number=int(_number(row, "samples")),
-            number2=int(_number(row, "classes")),
+            step=step, name=name, line=line, number=whole(row, "samples"),
+            number2=whole(row, "classes"),
         ),
     )  # fmt: skip
     return [

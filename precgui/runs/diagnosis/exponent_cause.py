@@ -14,7 +14,7 @@ from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.findings import Blame, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rate_cause import HUGE_UPDATE
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, text
 from precgui.sentences import L_, Sentence
 
 OVERFLOW = "exponential-overflow"
@@ -29,7 +29,7 @@ def of_exponent(m: Measurements, place: int) -> Cause | None:
     Not after an update as large as a third of the weights, which makes any number large.
     """
     step = int(m.steps[place])
-    rows = [row for row in m.fact_rows("exponents") if number(row, "step") == step and row.get("format") in _LARGEST]
+    rows = [row for row in m.fact_rows("exponents") if number(row, "step") == step and text(row, "format") in _LARGEST]
     row = max(rows, key=lambda each: number(each, "high") / _limit(each), default=None)
     if row is None or not number(row, "high") > _NEARLY * _limit(row):
         return None

@@ -15,6 +15,7 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, modu
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.diagnosis.zero_gradient_rules import of_cleared, of_none
+from precgui.runs.recorded_facts import text, whole
 from precgui.sentences import L_, Sentence
 
 _FEWEST_ROWS = 10
@@ -86,7 +87,7 @@ def _rounded_before(m: Measurements, row: Mapping[str, Any], names: list[str], c
     module, operation, step = (
         str(row.get("module") or L_("the model")),
         str(row.get("operation")),
-        int(row.get("step") or 0),
+        whole(row, "step"),
     )
     proof = Evidence(
         L_("max |g| = 0 in every recorded step, of all parameters before a rounding of what has a gradient"),
@@ -167,7 +168,7 @@ def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str])
             names=", ".join(names[:5]),
         ),
     )  # fmt: skip
-    rounded = {row.get("tensor") for row in m.fact_rows("rounded_weights")}
+    rounded = {text(row, "tensor") for row in m.fact_rows("rounded_weights")}
     if len(rounded & set(names)) > len(names) / 2:
         return _rounded_away(m, proof, names)
     lost = _reached_by_others(gradients, names)

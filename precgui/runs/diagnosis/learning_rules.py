@@ -18,7 +18,7 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows
 from precgui.runs.diagnosis.nan_aware import least, middle, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.diagnosis.setup_rules import LARGE_GAIN, initial_gains, large_gains
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, text, whole
 from precgui.sentences import L_, Sentence
 
 _FEW_VALUES = 16.0  # in each mean of a batch norm: its error is then a quarter of a standard deviation
@@ -135,7 +135,7 @@ def _decays(optimizers: Sequence[Mapping[str, Any]]) -> list[float]:
     """The weight decay of each optimizer, or of each of its groups where they differ."""
     groups = [each["groups"].values() for each in optimizers if isinstance(each.get("groups"), Mapping)]
     settings = [*optimizers, *(group for of_one in groups for group in of_one if isinstance(group, Mapping))]
-    return [float(each["weight_decay"]) for each in settings if isinstance(each.get("weight_decay"), int | float)]
+    return [number(each, "weight_decay") for each in settings if isinstance(each.get("weight_decay"), int | float)]
 
 
 def weights_shrink(m: Measurements) -> Answer:
@@ -183,11 +183,11 @@ def weights_shrink(m: Measurements) -> Answer:
 def _pulled_to_zero(m: Measurements, kept: float) -> Finding | None:
     """Weights that lose nearly all of their norm while the term of the loss which compares with targets does no better
     than a constant: a penalty, which is part of the recorded loss, outweighs it."""
-    rows = [row for row in m.fact_rows("constant_answers") if int(row["step"]) >= _SETTLED and not row.get("void")]
+    rows = [row for row in m.fact_rows("constant_answers") if whole(row, "step") >= _SETTLED and not row.get("void")]
     table, gradients = m.table("weight"), m.table("gradient")
     if not m.own_loop or len(recorded_optimizers(m)) != 1 or not rows or table is None or gradients is None:
         return None
-    loss, constant = (float(np.mean([float(row[key]) for row in rows])) for key in ("loss", "constant"))
+    loss, constant = (float(np.mean([number(row, key) for row in rows])) for key in ("loss", "constant"))
     factor, alike = _pull(table, gradients)
     if loss < _CONSTANT * constant or not alike > _PULL_SHARE:
         return None
@@ -202,7 +202,8 @@ def _pulled_to_zero(m: Measurements, kept: float) -> Finding | None:
             "is {loss:.4g}, where the same answer to all inputs has {constant:.4g}. In the first step the gradients "
             "of parameters with {alike} of the elements are all about {factor:.3g} times the norm of their weights, "
             "as those of a penalty {factor2:.3g} |w|^2 are.",
-            kept=percent(kept), kind=rows[-1]["kind"], step=rows[0]["step"], step2=rows[-1]["step"], loss=loss,
+            kept=percent(kept), kind=text(rows[-1], "kind"), step=whole(rows[0], "step"),
+            step2=whole(rows[-1], "step"), loss=loss,
             constant=constant, alike=percent(alike), factor=factor, factor2=factor / 2,
         ),
         L_("norm of the weights"), m.points_of(table.steps, table.total_l2),
@@ -304,14 +305,14 @@ def _too_wide(m: Measurements) -> Finding | None:
     inputs to the end, in a training that learns little."""
     found = chance_of(m)
     flat = [row for row in m.fact_rows("flat_units") if row.get("function") in ("tanh", "sigmoid")]
-    flat = [row for row in flat if float(row["share"]) >= _FLAT]
+    flat = [row for row in flat if number(row, "share") >= _FLAT]
     if found is None or not flat:
         return None
     gains = initial_gains(m)
     wide = large_gains(gains)
     if not wide or not found.late > _LITTLE_LEARNT * found.constant:
         return None
-    share, gain = float(flat[0]["share"]), gains[wide[0]]
+    share, gain = number(flat[0], "share"), gains[wide[0]]
     proof = Evidence(
         L_(
             "rms(weights) sqrt(inputs) > 3 before the first step, in half of the layers, and tanh or sigmoid with "
@@ -397,7 +398,7 @@ def unshifted_targets(m: Measurements) -> Answer:
             L_("because no causal model was seen to get its own inputs for targets") if not rows
             else Sentence("because {left} of the loss is left", left=percent(left)),
         )  # fmt: skip
-    step, positions = int(number(rows[0], "step")), int(number(rows[0], "positions"))
+    step, positions = whole(rows[0], "step"), whole(rows[0], "positions")
     proof = Evidence(
         L_(
             "targets = indices that embeddings read, at each position, causal attention, loss < 0.1 of the first"

@@ -9,7 +9,7 @@ from precgui.runs.diagnosis.analysis import percent
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence
 
 _NAME = "loss-arguments"
@@ -41,7 +41,7 @@ def _told(m: Measurements, rows: list[Mapping[str, Any]]) -> Finding:
     loss, mistake, share = str(row.get("loss")), str(row.get("mistake")), percent(number(row, "share"))
     given = Sentence(
         "In step {step} they were {low:.4g} to {high:.4g}.",
-        step=int(number(row, "step")), low=number(row, "low"), high=number(row, "high"),
+        step=whole(row, "step"), low=number(row, "low"), high=number(row, "high"),
     )  # fmt: skip
     if mistake == "probabilities":
         title: str = Sentence("{loss} gets probabilities, and takes their logarithms", loss=loss)
@@ -69,7 +69,7 @@ def _told(m: Measurements, rows: list[Mapping[str, Any]]) -> Finding:
     )  # fmt: skip
     return Finding(
         _NAME, "error" if mistake in ("scores", "negative_targets") else "warning", title,
-        int(number(row, "step")), int(m.steps[-1]), (proof,), fix, 0.95, _SOURCE, str(row.get("module") or ""),
+        whole(row, "step"), int(m.steps[-1]), (proof,), fix, 0.95, _SOURCE, str(row.get("module") or ""),
         certainty="exact", blame=IN_ANY_FORMAT,
     )  # fmt: skip
 

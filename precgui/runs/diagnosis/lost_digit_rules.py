@@ -14,7 +14,7 @@ from precgui.runs.diagnosis.findings import COMPARED, TOO_FEW_DIGITS, Blame, Evi
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, text, texts, whole
 from precgui.sentences import L_, Sentence
 
 _SWALLOWED = 0.5  # share of the elements of a sum
@@ -302,7 +302,7 @@ _USES = {  # of a difference without digits: the clause, and the fix
 
 def cancelled_digits(m: Measurements) -> Answer:
     """Differences of nearly equal numbers, with one digit or two, that are used where digits matter."""
-    rows = [row for row in m.fact_rows("cancellation") if row.get("use") in _USES]
+    rows = [row for row in m.fact_rows("cancellation") if text(row, "use") in _USES]
     if not m.own_loop or not m.n:
         return None
     if not rows:
@@ -315,7 +315,7 @@ def cancelled_digits(m: Measurements) -> Answer:
 
 
 def _cancelled(m: Measurements, row: Mapping[str, Any]) -> Finding:
-    share, step, stored, use = number(row, "share"), int(number(row, "step")), str(row.get("format")), str(row["use"])
+    share, step, stored, use = number(row, "share"), whole(row, "step"), str(row.get("format")), text(row, "use")
     module = row.get("module")
     where = L_("The loop") if module is None else str(module) or L_("The model")
     clause, fix = _USES[use]
@@ -353,8 +353,8 @@ def rounded_gradients(m: Measurements) -> Answer:
                 "and the step in the steps seen"
             ),
         ) if m.fact("census") else None  # fmt: skip
-    row, steps = bad[-1], [int(number(each, "step")) for each in bad]
-    names = tuple(str(each) for each in row.get("tensors", ()))
+    row, steps = bad[-1], [whole(each, "step") for each in bad]
+    names = texts(row, "tensors")
     levels, largest, threshold = number(row, "levels"), number(row, "largest"), number(row, "threshold")
     how = "FP16" if row.get("format") == "fp16" else Sentence("{levels:.0f} magnitudes", levels=levels)
     proof = Evidence(

@@ -24,6 +24,7 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, thin
 from precgui.runs.diagnosis.nan_aware import middle
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import texts, whole
 from precgui.sentences import L_, Sentence
 
 _MOST_LEFT = 0.2  # share of the elements that may be in no optimizer
@@ -107,13 +108,13 @@ def _replaced_since(m: Measurements, out: list[str]) -> Finding | None:
             "of the optimizer, not of the model, never a gradient; of the model, a gradient, of no optimizer, "
             "unchanged"
         ),
-        {"stale": len(stale), "left_out": len(still), "of": len(weights.names), "step": int(row["step"])},
+        {"stale": len(stale), "left_out": len(still), "of": len(weights.names), "step": whole(row, "step")},
         Sentence(
             "{stale_count} of {name_count} parameters of the optimizer are not the model's and never had a "
             "gradient, while {still_count} parameters of the model ({still}) get gradients, are in no optimizer and "
             "are in step {step} as they were in the step seen before.",
             stale_count=len(stale), name_count=len(weights.names), still_count=len(still),
-            still=", ".join(still[:5]), step=int(row["step"]),
+            still=", ".join(still[:5]), step=whole(row, "step"),
         ),
     )  # fmt: skip
     module = still[0].rpartition(".")[0]
@@ -138,9 +139,9 @@ def _hidden_parameters(m: Measurements) -> Finding | None:
     row = next(iter(m.fact_rows("hidden_parameters")), None)
     if not m.own_loop or not m.n or row is None:
         return None
-    count, elements, trained = (int(row[name]) for name in ("parameters", "elements", "trained"))
+    count, elements, trained = (whole(row, name) for name in ("parameters", "elements", "trained"))
     share = elements / max(elements + trained, 1)
-    where = str(next(iter(row.get("modules", ())), "")) or L_("The model")
+    where = next(iter(texts(row, "modules")), "") or L_("The model")
     proof = Evidence(
         L_(
             "used in the forward pass, with a gradient, of no optimizer, not of the model, unchanged between two "
@@ -150,7 +151,7 @@ def _hidden_parameters(m: Measurements) -> Finding | None:
         Sentence(
             "{where} computes with {count} parameters ({share} of all elements that could learn) that the model "
             "does not hold; they get gradients and are in step {step} as they were in the step seen before.",
-            where=where, count=count, share=percent(share), step=int(row["step"]),
+            where=where, count=count, share=percent(share), step=whole(row, "step"),
         ),
     )  # fmt: skip
     return Finding(

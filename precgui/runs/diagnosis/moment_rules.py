@@ -12,7 +12,7 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Valu
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, text, whole
 from precgui.sentences import L_, Sentence
 
 _TOO_LARGE = 4.0  # times the second moment that the gradients give
@@ -231,12 +231,12 @@ def moments_underflow(m: Measurements) -> Answer:
 
 def _emptied_between_steps(m: Measurements) -> list[Finding]:
     """Second moments in FP32 that the optimizer found rounded to zero since its last step, or as it began."""
-    rows = [each for each in m.fact_rows("emptied_moments") if str(each.get("format")) in _STORED]
+    rows = [each for each in m.fact_rows("emptied_moments") if text(each, "format") in _STORED]
     lost = [each for each in rows if number(each, "lost") > _UNDERFLOWN * number(each, "of") > 0]
     if not lost:
         return []
-    row, steps = max(lost, key=lambda each: number(each, "lost")), [int(number(each, "step")) for each in lost]
-    step, share, name = int(number(row, "step")), number(row, "lost") / number(row, "of"), _STORED[str(row["format"])]
+    row, steps = max(lost, key=lambda each: number(each, "lost")), [whole(each, "step") for each in lost]
+    step, share, name = whole(row, "step"), number(row, "lost") / number(row, "of"), _STORED[text(row, "format")]
     proof = Evidence(
         L_("v = round(v) = 0 where |m| > eps, before a step, of a state that is held in FP32"),
         {"step": step, "share": share, "largest": number(row, "largest"), "steps": len(lost)},
@@ -271,18 +271,18 @@ def _divided_by_nothing(m: Measurements) -> list[Finding]:
     rows = m.fact_rows("zero_state") if m.own_loop else ()
     if not rows:
         return []
-    row, steps = max(rows, key=lambda each: number(each, "lost")), [int(number(each, "step")) for each in rows]
+    row, steps = max(rows, key=lambda each: number(each, "lost")), [whole(each, "step") for each in rows]
     share, times = number(row, "lost") / number(row, "of"), number(row, "update") / number(row, "usual")
     name, stored = str(row.get("state")), str(row.get("format")).upper()
     proof = Evidence(
         L_("state = 0 where the gradient is not, and |update| there > 30 times the largest one elsewhere"),
-        {"step": int(number(row, "step")), "share": share, "times": times, "update": number(row, "update"),
+        {"step": whole(row, "step"), "share": share, "times": times, "update": number(row, "update"),
          "usual": number(row, "usual"), "steps": len(rows)},
         Sentence(
             "In step {step} {name} ({stored}) was zero in {share} of the elements whose gradient was not. Their "
             "weights were changed by {update:.3g} (median), {times:.3g} times as much as any other one "
             "({usual:.3g}): they are divided by the epsilon alone. Seen in steps {steps}.",
-            step=int(number(row, "step")), name=name, stored=stored, share=percent(share),
+            step=whole(row, "step"), name=name, stored=stored, share=percent(share),
             update=number(row, "update"), times=times, usual=number(row, "usual"),
             steps=", ".join(map(str, steps[:6])),
         ),

@@ -17,6 +17,7 @@ from precgui.runs.diagnosis.analysis import (
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, UNDECIDED, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence
 
 _FEWEST_STEPS = 2  # that were watched, in which gradients were scaled too late
@@ -173,7 +174,7 @@ def clipped_after_step(m: Measurements) -> Answer:
     rows = m.fact_rows("late_edits")
     if not m.own_loop or not m.n or len(rows) < _FEWEST_STEPS:
         return None
-    steps, factors = [int(row["step"]) for row in rows], [float(row["factor"]) for row in rows]
+    steps, factors = [whole(row, "step") for row in rows], [number(row, "factor") for row in rows]
     proof = Evidence(
         L_("gradients at the end of a step = c times those that the optimizer used, with one c < 0.99 for all"),
         {"steps": len(rows), "factor": min(factors)},
@@ -220,9 +221,9 @@ def stepped_twice(m: Measurements) -> Answer:
 def _held_by_another(m: Measurements) -> Answer:
     """An optimizer that also holds all parameters of another one, and moves them against it with another loss."""
     seen, result = m.fact("loop").get("opposed_gradients"), growth(m, m.n)
-    if not isinstance(seen, Mapping) or result is None or int(seen.get("compared", 0)) < _FEWEST_ROUNDS:
+    if not isinstance(seen, Mapping) or result is None or whole(seen, "compared") < _FEWEST_ROUNDS:
         return None
-    compared, opposed = int(seen["compared"]), int(seen.get("opposed", 0))
+    compared, opposed = whole(seen, "compared"), whole(seen, "opposed")
     learns = 0 < result.last_loss < _LEARNT * result.first_loss
     if opposed < _OPPOSED * compared or learns:
         return RuledOut(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from precgui.events import Incident
 from precgui.runs.diagnosis.blame import repetition
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
+from precgui.runs.recorded_facts import text
 from precgui.sentences import L_
 
 Place = Literal["data", "input", "forward", "loss", "backward", "weights", "unknown"]
@@ -70,9 +71,9 @@ def of_loss(m: Measurements, place: int) -> Origin:
 
 def _is_batch_broken(m: Measurements, step: int) -> bool:
     """Whether the batch of a step holds NaN or Inf, of a kind that has none in steps with a finite loss."""
-    usual = {row.get("input") for row in m.fact_rows("batches") if row.get("holes") and row.get("step") != step}
+    usual = {text(row, "input") for row in m.fact_rows("batches") if row.get("holes") and row.get("step") != step}
     rows = [row for row in m.fact_rows("broken_batches") if row.get("step") == step]
-    return any((row.get("nan") or row.get("infinite")) and row.get("input") not in usual for row in rows)
+    return any((row.get("nan") or row.get("infinite")) and text(row, "input") not in usual for row in rows)
 
 
 def _last_checked_before(m: Measurements, module: str) -> str:

@@ -14,7 +14,7 @@ from precgui.runs.diagnosis.findings import BEYOND_RANGE, TOO_FEW_DIGITS, Eviden
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import largest, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence
 
 _SPIKE = 2.0  # of the largest value in the history: all above it saturates by an octave or more
@@ -96,7 +96,7 @@ def hidden_infinity(m: Measurements) -> Answer:
     saturates = m.precision.startswith(("fp8", "mxfp8"))
     broken = [each for each in m.fact_rows("fp32_repetition") if each.get("finite") is True and _is_lost(m, each)]
     if len(broken) >= _LOST_STEPS:
-        return [_lost(m, name, [int(each["step"]) for each in broken])]
+        return [_lost(m, name, [whole(each, "step") for each in broken])]
     proof = Evidence(
         L_("count(NaN) + count(+Inf) of an output > 0 in 2 steps with a finite loss"),
         {"steps": int(often[places[0]]), "recorded_steps": int(well.sum()), "modules": len(places)},
@@ -213,7 +213,7 @@ def clipped_in_quantisation(m: Measurements) -> Answer:
                 share=percent(share),
             ),
         )
-    module, step = str(row.get("module") or ""), int(row.get("step") or 0)
+    module, step = str(row.get("module") or ""), whole(row, "step")
     place = Sentence("activations in {module}", module=module or Sentence("the model"))
     unsigned = lowest >= 0
     proof = Evidence(
@@ -248,7 +248,7 @@ def _seen(row: Mapping[str, Any]) -> list[tuple[float, float, int]]:
     """Share that is kept, error and step of each watched step of a rounded tensor."""
     steps = row.get("steps")
     known = [each for each in steps if isinstance(each, Mapping)] if isinstance(steps, list) else []
-    return [(float(each.get("kept", 1)), float(each.get("error", 0)), int(each.get("step", 0))) for each in known]
+    return [(number(each, "kept", 1.0), number(each, "error"), whole(each, "step")) for each in known]
 
 
 def _is_coarse(seen: tuple[float, float, int]) -> bool:

@@ -26,6 +26,7 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Valu
 from precgui.runs.diagnosis.nan_aware import largest, middle, nonzero
 from precgui.runs.diagnosis.origin import forward_order
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence
 
 _EMPTY = 0.5  # of the recorded steps in which a layer gets next to no gradient
@@ -346,10 +347,10 @@ def _of_norms(m: Measurements) -> Answer:
 def _emptied_by_infinity(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding:
     """A number beyond the range, most results behind which are 0, as 1 / Inf is, and are not in FP32."""
     row = rows[0]
-    made, module, step = made_by(row), str(row.get("made_in") or ""), int(row.get("step") or 0)
-    value, low, where = float(row.get("value") or 0), str(row.get("format")).upper(), str(row.get("operation"))
+    made, module, step = made_by(row), str(row.get("made_in") or ""), whole(row, "step")
+    value, low, where = number(row, "value"), str(row.get("format")).upper(), str(row.get("operation"))
     name = module if module not in origin.WHOLE else L_("the loop") if row.get("made_in") is None else L_("the model")
-    steps = sorted({int(each.get("step") or 0) for each in rows})
+    steps = sorted({whole(each, "step") for each in rows})
     proof = Evidence(
         L_("Inf in 16 bits, finite in FP32, and 0 behind it in > 50 % of a result that FP32 and FP16 hold"),
         {"step": step, "operation": where, "largest_in_fp32": value},

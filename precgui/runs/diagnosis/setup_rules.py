@@ -13,7 +13,7 @@ from precgui.runs.diagnosis.blame import blame_of_symptom
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence
 
 _SLOW = 0.98  # beta of a first moment that remembers 50 steps
@@ -33,7 +33,7 @@ def softmax_over_wrong_axis(m: Measurements) -> Answer:
     if not rows:
         return RuledOut("softmax-over-wrong-axis", L_("because no attention was seen whose weights do not add up to 1"))
     first = rows[0]
-    step, module = int(number(first, "step")), str(first.get("module") or "")
+    step, module = whole(first, "step"), str(first.get("module") or "")
     least, largest = number(first, "least"), number(first, "largest")
     proof = Evidence(
         L_("the softmax is over one axis of the scores, the product that it weighs sums over another one"),
@@ -41,8 +41,8 @@ def softmax_over_wrong_axis(m: Measurements) -> Answer:
         Sentence(
             "In step {step} the weights that one result adds up with sum to between {least:.3g} and {largest:.3g}: the "
             "softmax was over the {normalised} queries, not over the {summed} keys.",
-            step=step, least=least, largest=largest, normalised=int(number(first, "normalised")),
-            summed=int(number(first, "summed")),
+            step=step, least=least, largest=largest, normalised=whole(first, "normalised"),
+            summed=whole(first, "summed"),
         ),
     )  # fmt: skip
     return [
@@ -97,7 +97,7 @@ def loss_climbed(m: Measurements) -> Answer:
     """A loss of fixed targets that rises since the backward pass begins with its negative, or the optimizer climbs."""
     optimizers = recorded_optimizers(m)
     losses = [row for row in m.fact_rows("constant_answers") if number(row, "loss") > 0]
-    known = m.at_loss(np.array([int(number(row, "step")) for row in losses], np.int64))
+    known = m.at_loss(np.array([whole(row, "step") for row in losses], np.int64))
     if not m.own_loop or len(optimizers) != 1 or m.n < 5 or not (known > 0).all() or not losses:
         return None
     finite = m.loss[m.finite_loss]
@@ -109,8 +109,8 @@ def loss_climbed(m: Measurements) -> Answer:
     text = (
         L_("The optimizer has maximize=True.") if climbs
         else Sentence("In step {step} the backward pass began with {root:.4g}, the loss was {loss:.4g}.",
-                      step=int(number(turned[0], "step")), root=number(turned[0], "loss"),
-                      loss=float(m.at_loss(np.array([int(number(turned[0], "step"))], np.int64))[0]))
+                      step=whole(turned[0], "step"), root=number(turned[0], "loss"),
+                      loss=float(m.at_loss(np.array([whole(turned[0], "step")], np.int64))[0]))
     )  # fmt: skip
     proof = Evidence(
         L_("the sign of what the steps go down, beside a loss that rises"),
@@ -129,7 +129,7 @@ def loss_climbed(m: Measurements) -> Answer:
 
 def _is_negative(m: Measurements, row: Mapping[str, Any]) -> bool:
     """Whether the backward pass of a step began with the negative of the loss that is recorded, scaled."""
-    step, root = int(number(row, "step")), number(row, "loss")
+    step, root = whole(row, "step"), number(row, "loss")
     scaled = float(m.at_loss(np.array([step], np.int64))[0]) * m.scale_at.get(step, 1.0)
     return root < 0 and abs(root + scaled) <= _ALIKE * abs(scaled)
 
@@ -161,7 +161,7 @@ def large_initial_weights(m: Measurements) -> Answer:
     moves = any(row.get("void") and number(row, "constant") > 0 for row in every)
     if not m.own_loop or m.n < 2 or not rows or moves or not gains or not m.finite_loss[0]:
         return None
-    recorded = m.at_loss(np.array([int(number(row, "step")) for row in rows], np.int64))
+    recorded = m.at_loss(np.array([whole(row, "step") for row in rows], np.int64))
     factors = recorded / np.array([number(row, "loss") for row in rows])
     unit = median(factors[np.isfinite(factors)])
     constant = unit * float(np.mean([number(row, "constant") for row in rows]))

@@ -13,7 +13,7 @@ from precgui.runs.diagnosis.findings import COMPARED, IN_ANY_FORMAT, TOO_FEW_DIG
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number
+from precgui.runs.recorded_facts import number, text, whole
 from precgui.sentences import L_, Sentence, as_given, recased, together
 
 _SOME, _OF_OPTIMIZER = Sentence("a tensor of the loop"), Sentence("of the optimizer")
@@ -42,7 +42,7 @@ def lost_updates(m: Measurements) -> Answer:
         return [_overflown(m, overflown[0])]
     bad = [row for row in rows if _is_lost(m, row)]
     if not bad:
-        most = max(float(_steps(row)[-1]["swallowed"]) for row in rows)
+        most = max(number(_steps(row)[-1], "swallowed") for row in rows)
         return RuledOut(
             "lost-updates",
             Sentence(
@@ -52,7 +52,7 @@ def lost_updates(m: Measurements) -> Answer:
                 row_count=len(rows),
             ),
         )
-    return [_lost(m, max(bad, key=lambda row: float(_steps(row)[-1]["swallowed"])))]
+    return [_lost(m, max(bad, key=lambda row: number(_steps(row)[-1], "swallowed")))]
 
 
 def _steps(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -62,7 +62,7 @@ def _steps(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _is_lost(m: Measurements, row: Mapping[str, Any]) -> bool:
     seen = _steps(row)
-    if row.get("format") not in DIGITS or (len(seen) < _FEWEST_STEPS and not _is_rare(row)):
+    if text(row, "format") not in DIGITS or (len(seen) < _FEWEST_STEPS and not _is_rare(row)):
         return False
     if row.get("optimizer"):
         typical = sorted(number(each, "swallowed") for each in seen[1:])[(len(seen) - 1) // 2]
@@ -71,9 +71,9 @@ def _is_lost(m: Measurements, row: Mapping[str, Any]) -> bool:
         return False
     last = seen[-1]
     if weight := _weight(row):
-        is_away = float(last["intended"]) / weight > _GAP
+        is_away = number(last, "intended") / weight > _GAP
         return is_away and all(_goes_on(each) for each in seen[1:][-_PAIRS:])
-    return float(last["intended"]) * _updates(m, row) > (half_ulp(str(row["format"])) / 2 if _is_rare(row) else _WAY)
+    return number(last, "intended") * _updates(m, row) > (half_ulp(text(row, "format")) / 2 if _is_rare(row) else _WAY)
 
 
 def _goes_on(step: Mapping[str, Any]) -> bool:
@@ -101,33 +101,34 @@ def _weight(row: Mapping[str, Any]) -> float:
 
 
 def _lost(m: Measurements, row: Mapping[str, Any]) -> Finding:
-    seen, stored = _steps(row), str(row["format"]).upper()
-    share, last, weight = float(seen[-1]["swallowed"]), int(seen[-1]["step"]), _weight(row)
+    seen, stored = _steps(row), text(row, "format").upper()
+    share, last, weight = number(seen[-1], "swallowed"), whole(seen[-1], "step"), _weight(row)
     name = str(row.get("tensor") or "")
     what, fix = _kind(row, name, stored)
     lost = (
-        Sentence("{share} in step {step}", share=percent(float(each["swallowed"])), step=int(each["step"]))
+        Sentence("{share} in step {step}", share=percent(number(each, "swallowed")), step=whole(each, "step"))
         for each in seen[-_MOST_STEPS_SHOWN:]
     )
     listed = together(*lost, between=", ")
     follows = (
         Sentence(
             ", although what it follows is {intended} away",
-            intended=percent(float(seen[-1]["intended"]) / weight),
+            intended=percent(number(seen[-1], "intended") / weight),
         )
         if weight
         else ""
     )
     proof = Evidence(
         L_("x + update, rounded, = x for update != 0, in > 50 % of the elements (70 % of weights)"),
-        {"share": share, "step": last, "tensors": int(row.get("tensors") or 1), "intended": float(seen[-1]["intended"]),
-         "half_ulp": half_ulp(str(row["format"])), "weight": weight, "direction": float(seen[-1]["direction"])},
+        {"share": share, "step": last, "tensors": whole(row, "tensors") or 1,
+         "intended": number(seen[-1], "intended"), "half_ulp": half_ulp(text(row, "format")), "weight": weight,
+         "direction": number(seen[-1], "direction")},
         Sentence(
             "The updates of {what} ({stored}, {operation}) leave {listed} of the elements as they were{follows}.",
             what=what, stored=stored, operation=row.get("operation"), listed=listed, follows=follows,
         ),
         L_("share of the elements that an update leaves as they were"),
-        tuple((int(each["step"]), float(each["swallowed"])) for each in seen),
+        tuple((whole(each, "step"), number(each, "swallowed")) for each in seen),
     )  # fmt: skip
     return Finding(
         "lost-updates", "error" if share > 0.9 else "warning",
@@ -135,7 +136,7 @@ def _lost(m: Measurements, row: Mapping[str, Any]) -> Finding:
             "{share} of the updates of {what} are lost in the rounding of {stored}",
             share=percent(share), what=what, stored=stored,
         ),
-        int(seen[0]["step"]), int(m.steps[-1]), (proof,), fix, 0.9,
+        whole(seen[0], "step"), int(m.steps[-1]), (proof,), fix, 0.9,
         "Zamirai et al. 2020, Revisiting BFloat16 Training; diffae issue 16", str(row.get("module") or ""),
         (name,) if name else (), certainty="estimate", blame=COMPARED,
     )  # fmt: skip
@@ -147,10 +148,10 @@ def _overflown(m: Measurements, row: Mapping[str, Any]) -> Finding:
     first = next(each for each in _steps(row) if number(each, "infinite") > 0)
     share = number(first, "infinite")
     proof = Evidence(
-        L_("an element of what the loop updates in FP16 is Inf"), {"share": share, "step": int(first["step"])},
+        L_("an element of what the loop updates in FP16 is Inf"), {"share": share, "step": whole(first, "step")},
         Sentence(
             "In step {step} {share} of {name} (FP16, {operation}) are Inf.",
-            step=int(first["step"]), share=percent(share), name=name or _SOME, operation=row.get("operation"),
+            step=whole(first, "step"), share=percent(share), name=name or _SOME, operation=row.get("operation"),
         ),
     )  # fmt: skip
     return Finding(
@@ -159,7 +160,7 @@ def _overflown(m: Measurements, row: Mapping[str, Any]) -> Finding:
             "{name}, which the loop updates in FP16, overflows",
             name=recased(as_given(name) if name else _SOME, "upper"),
         ),
-        int(first["step"]), int(m.steps[-1]), (proof,),
+        whole(first, "step"), int(m.steps[-1]), (proof,),
         L_("Keep sums, squares and running statistics in FP32: FP16 ends at 65504."), 0.9,
         "Micikevicius et al. 2018", str(row.get("module") or ""), certainty="estimate", blame=COMPARED,
     )  # fmt: skip
@@ -167,7 +168,7 @@ def _overflown(m: Measurements, row: Mapping[str, Any]) -> Finding:
 
 def _kind(row: Mapping[str, Any], name: str, stored: str) -> tuple[str, str]:
     """The tensors that are updated, as a clause, and the fix."""
-    count = int(row.get("tensors") or 1)
+    count = whole(row, "tensors") or 1
     named = name or _SOME
     if count > 1:
         named = Sentence("{name} and {count} more", name=named, count=count - 1)
@@ -240,7 +241,7 @@ def _kind_of_average(row: Mapping[str, Any], names: str, stored: str, *, is_void
             Sentence(
                 "Keep the factor of the average as a number of Python or in FP32, and the average in FP32: all "
                 "factors from 1 - 2^-{digit} on are 1 in {stored}.",
-                digit=DIGITS[str(row["format"])] + 1,
+                digit=DIGITS[text(row, "format")] + 1,
                 stored=stored,
             ),
         )
@@ -260,7 +261,7 @@ def merged_positions(m: Measurements) -> Answer:
     rows = m.fact_rows("integers")
     if not m.own_loop or not m.n or not rows:
         return None
-    bad = [row for row in rows if row.get("format") in _WHOLE and _is_merged(row)]
+    bad = [row for row in rows if text(row, "format") in _WHOLE and _is_merged(row)]
     if not bad:
         return RuledOut(
             "merged-positions", L_(
@@ -269,7 +270,7 @@ def merged_positions(m: Measurements) -> Answer:
             ),
         )  # fmt: skip
     row = max(bad, key=lambda each: (number(each, "merged"), _angle_error(each)))
-    stored, merged, step = str(row["format"]), number(row, "merged"), int(number(row, "step"))
+    stored, merged, step = text(row, "format"), number(row, "merged"), whole(row, "step")
     error, module = max(_angle_error(each) for each in bad), str(row.get("module") or "")
     texts = [
         Sentence(
@@ -334,7 +335,7 @@ def _is_merged(row: Mapping[str, Any]) -> bool:
 
 def _angle_error(row: Mapping[str, Any]) -> float:
     radians = number(row, "radians")
-    return half_ulp(str(row["format"]), radians) if radians > 0 else 0.0
+    return half_ulp(text(row, "format"), radians) if radians > 0 else 0.0
 
 
 def broadcast_loss(m: Measurements) -> Answer:
@@ -346,14 +347,14 @@ def broadcast_loss(m: Measurements) -> Answer:
         return RuledOut("broadcast-loss", L_("because no loss of a column and a vector was seen")) if (
             m.fact("census")
         ) else None  # fmt: skip
-    row, count = rows[0], int(number(rows[0], "samples"))
+    row, count = rows[0], whole(rows[0], "samples")
     proof = Evidence(
         L_("operands [B, 1] and [B] of a loss, one with a gradient: result [B, B]"),
-        {"samples": count, "step": int(number(row, "step")), "operation": str(row.get("operation"))},
+        {"samples": count, "step": whole(row, "step"), "operation": str(row.get("operation"))},
         Sentence(
             "In step {number} {operation} gets shapes [{count}, 1] and [{count}]: broadcasting compares each of "
             "{count} outputs with each of {count} targets.",
-            number=int(number(row, "step")), operation=row.get("operation"), count=count,
+            number=whole(row, "step"), operation=row.get("operation"), count=count,
         ),
     )  # fmt: skip
     return [
@@ -363,7 +364,7 @@ def broadcast_loss(m: Measurements) -> Answer:
                 "The loss compares each output with each target: shapes [{count}, 1] and [{count}]",
                 count=count,
             ),
-            int(number(row, "step")), int(m.steps[-1]), (proof,),
+            whole(row, "step"), int(m.steps[-1]), (proof,),
             L_(
                 "Give both the same shape: outputs.squeeze(-1), or targets.unsqueeze(-1). In any precision the mean "
                 "over all pairs is least where every output is the mean of the targets."
@@ -382,18 +383,18 @@ _LOSSES = {
 
 def applied_twice(m: Measurements) -> Answer:
     """Probabilities that a loss takes for scores: it applies softmax or sigmoid to what already went through one."""
-    rows = [row for row in m.fact_rows("applied_twice") if row.get("operation") in _LOSSES]
+    rows = [row for row in m.fact_rows("applied_twice") if text(row, "operation") in _LOSSES]
     if not m.own_loop or not m.n:
         return None
     if not rows:
         return RuledOut("applied-twice", L_("because no loss was seen to take probabilities for scores")) if (
             m.fact("census")
         ) else None  # fmt: skip
-    row, step = rows[0], int(number(rows[0], "step"))
-    loss, own = _LOSSES[str(row["operation"])]
+    row, step = rows[0], whole(rows[0], "step")
+    loss, own = _LOSSES[text(row, "operation")]
     function, module = str(row.get("function")), str(row.get("module") or "")
     proof = Evidence(
-        Sentence("operand of {operation} = {function}(x)", operation=row["operation"], function=function),
+        Sentence("operand of {operation} = {function}(x)", operation=text(row, "operation"), function=function),
         {"step": step, "function": function, "loss": loss},
         (
             Sentence(
@@ -442,11 +443,11 @@ def vanished_values(m: Measurements) -> Answer:
     share, largest, module = number(row, "share"), number(row, "largest"), str(row.get("module") or "")
     proof = Evidence(
         L_("fp16(x) = 0 for x != 0, in > 50 % of the elements of a cast"),
-        {"share": share, "largest": largest, "step": int(number(row, "step")), "operation": str(row.get("operation"))},
+        {"share": share, "largest": largest, "step": whole(row, "step"), "operation": str(row.get("operation"))},
         Sentence(
             "In step {number} {share} of the numbers that a cast to FP16 rounds become zero; the largest of them is "
             "{largest:.3g}, and FP16 ends at 6e-8.",
-            number=int(number(row, "step")), share=percent(share), largest=largest,
+            number=whole(row, "step"), share=percent(share), largest=largest,
         ),
     )  # fmt: skip
     return [
@@ -455,7 +456,7 @@ def vanished_values(m: Measurements) -> Answer:
                 "{share} of the numbers that are cast to FP16 vanish",
                 share=percent(share),
             ),
-            int(number(row, "step")), int(m.steps[-1]), (proof,),
+            whole(row, "step"), int(m.steps[-1]), (proof,),
             L_("Keep these numbers in FP32 or BF16, or scale them (in other units) before the cast."),
             0.85, "Micikevicius et al. 2018, section 3.2", module, certainty="exact", blame=COMPARED,
         )
@@ -473,11 +474,11 @@ def wrapped_integers(m: Measurements) -> Answer:
     operation, largest = str(row.get("operation")).removeprefix("wrapped "), number(row, "largest")
     proof = Evidence(
         L_("integer result != exact result, in > 1 % of the elements"),
-        {"share": share, "largest": largest, "step": int(number(row, "step")), "operation": operation},
+        {"share": share, "largest": largest, "step": whole(row, "step"), "operation": operation},
         Sentence(
             "In step {number} {share} of the results of a {operation} in {stored} are not the exact ones, whose "
             "magnitudes reach {largest:.6g}: they wrap around.",
-            number=int(number(row, "step")), share=percent(share), operation=operation, stored=stored,
+            number=whole(row, "step"), share=percent(share), operation=operation, stored=stored,
             largest=largest,
         ),
     )  # fmt: skip
@@ -487,7 +488,7 @@ def wrapped_integers(m: Measurements) -> Answer:
                 "{share} of the numbers wrap around the range of {stored}",
                 share=percent(share), stored=stored,
             ),
-            int(number(row, "step")), int(m.steps[-1]), (proof,),
+            whole(row, "step"), int(m.steps[-1]), (proof,),
             L_("Convert to int64 or FP32 before the operation, and keep labels and indices in int64."), 0.85,
             "torch.Tensor.to documentation", module, certainty="exact", blame=COMPARED,
         )
@@ -507,7 +508,7 @@ def coarse_data(m: Measurements) -> Answer:
     if not bad:
         return [_rounded_by_hand(m, max(by_hand, key=lambda each: number(each, "share")))]
     row = max(bad, key=lambda each: number(each, "share"))
-    ratio, stored, step = number(row, "share"), str(row.get("format")).upper(), int(number(row, "step"))
+    ratio, stored, step = number(row, "share"), str(row.get("format")).upper(), whole(row, "step")
     proof = Evidence(
         L_("rms(cast(x) - x) / sd(x) > 0.25, of a column"),
         {"ratio": ratio, "largest": number(row, "largest"), "step": step},
@@ -535,7 +536,7 @@ def coarse_data(m: Measurements) -> Answer:
 
 def _rounded_before(m: Measurements, row: Mapping[str, Any]) -> Finding:
     """Data that came into the loop with fewer digits than they differ by."""
-    stored, step, column = str(row.get("format")).upper(), int(number(row, "step")), int(number(row, "column"))
+    stored, step, column = str(row.get("format")).upper(), whole(row, "step"), whole(row, "column")
     proof = Evidence(
         L_("|mean| > 8 sd and half of the distance of two numbers > 0.43 sd, of a column of data that were made before "
            "the step and are all numbers of one format"),
@@ -544,7 +545,7 @@ def _rounded_before(m: Measurements, row: Mapping[str, Any]) -> Finding:
         Sentence(
             "In step {step} all data are numbers of {stored}. Column {column}, around {mean:.6g}, has {levels} "
             "different ones, {distance:.3g} apart, and a standard deviation of {spread:.3g}.",
-            step=step, stored=stored, column=column, mean=number(row, "mean"), levels=int(number(row, "levels")),
+            step=step, stored=stored, column=column, mean=number(row, "mean"), levels=whole(row, "levels"),
             distance=number(row, "distance"), spread=number(row, "spread"),
         ),
     )  # fmt: skip
@@ -552,7 +553,7 @@ def _rounded_before(m: Measurements, row: Mapping[str, Any]) -> Finding:
         "coarse-data", "warning",
         Sentence(
             "Data were rounded to {stored} before the loop: column {column} has {levels} different numbers left",
-            stored=stored, column=column, levels=int(number(row, "levels")),
+            stored=stored, column=column, levels=whole(row, "levels"),
         ),
         step, int(m.steps[-1]), (proof,),
         L_(
@@ -568,7 +569,7 @@ def _rounded_by_hand(m: Measurements, row: Mapping[str, Any]) -> Finding:
     ratio, mean, spread, step = (number(row, key) for key in ("share", "mean", "spread", "step"))
     proof = Evidence(
         L_("rms(round(x) - x) / sd(x) > 0.25 (0.5 of activations) and |mean(x)| > 8 sd(x), of a column"),
-        {"ratio": ratio, "mean": mean, "sd": spread, "levels": int(number(row, "levels")), "step": int(step)},
+        {"ratio": ratio, "mean": mean, "sd": spread, "levels": whole(row, "levels"), "step": int(step)},
         Sentence(
             "In step {step} numbers around {mean:.6g} with a standard deviation of {spread:.3g} are rounded before a "
             "product: the error is {ratio:.2g} times that deviation, and {count:.0f} different numbers are left.",

@@ -13,6 +13,7 @@ from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, IN_ANY_FORMA
 from precgui.runs.diagnosis.measurements import Measurements, module_of
 from precgui.runs.diagnosis.origin import WHOLE
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence
 
 
@@ -101,10 +102,10 @@ def _dead_end(m: Measurements) -> str:
 
 def of_cleared(m: Measurements, rows: list[Mapping[str, Any]]) -> Finding:
     """Gradients that the backward pass has made, and that are None, or zeros without a sign, at the step."""
-    steps, largest_one = [int(row.get("step", 0)) for row in rows], float(rows[-1].get("largest", 0.0))
+    steps, largest_one = [whole(row, "step") for row in rows], number(rows[-1], "largest")
     proof = Evidence(
         L_("g = +0, or None, at the step, of all gradients that the backward pass left with a sign and a size"),
-        {"steps": len(rows), "largest": largest_one, "parameters": int(rows[-1].get("of", 0))},
+        {"steps": len(rows), "largest": largest_one, "parameters": whole(rows[-1], "of")},
         Sentence(
             "In steps {steps} the backward pass left gradients of up to {largest_one:.3g}, and the optimizer got "
             "none: all are None, or zeros without a sign. A factor of zero leaves the signs.",
