@@ -1,20 +1,26 @@
-"""Group C: losses of torch that are given other numbers than they take."""
+"""Group C: losses of torch that are given other numbers, or other shapes, than they take."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import percent
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number, whole
+from precgui.runs.recorded_facts import number, text, whole
 from precgui.sentences import L_, Sentence
 
 _NAME = "loss-arguments"
 _FEWEST_STEPS = 2  # with numbers that are no log-probabilities, or targets of 0 and 1
 _SOURCE = "torch.nn.functional documentation"
+_LOSSES = {  # that take scores, and the function of which they compute the logarithm
+    "log_softmax": (L_("cross entropy"), "softmax"),
+    "log_sigmoid_forward": (L_("the logarithm of a sigmoid"), "sigmoid"),
+    "binary_cross_entropy_with_logits": (L_("binary cross entropy with logits"), "sigmoid"),
+}
 
 
 def loss_arguments(m: Measurements) -> Answer:
@@ -74,4 +80,96 @@ def _told(m: Measurements, rows: list[Mapping[str, Any]]) -> Finding:
     )  # fmt: skip
 
 
-RULES = (Rule(_NAME, "C", L_("Are losses given the numbers that they take?"), loss_arguments),)
+def broadcast_loss(m: Measurements) -> Answer:
+    """A loss of outputs [B, 1] and targets [B]: the mean over all pairs, whose least is at the mean of the targets."""
+    rows = m.fact_rows("broadcast_loss")
+    if not m.own_loop or not m.n:
+        return None
+    if not rows:
+        return RuledOut("broadcast-loss", L_("because no loss of a column and a vector was seen")) if (
+            m.fact("census")
+        ) else None  # fmt: skip
+    row, count = rows[0], whole(rows[0], "samples")
+    proof = Evidence(
+        L_("operands [B, 1] and [B] of a loss, one with a gradient: result [B, B]"),
+        {"samples": count, "step": whole(row, "step"), "operation": str(row.get("operation"))},
+        Sentence(
+            "In step {number} {operation} gets shapes [{count}, 1] and [{count}]: broadcasting compares each of "
+            "{count} outputs with each of {count} targets.",
+            number=whole(row, "step"), operation=row.get("operation"), count=count,
+        ),
+    )  # fmt: skip
+    return [
+        Finding(
+            "broadcast-loss", "warning",
+            Sentence(
+                "The loss compares each output with each target: shapes [{count}, 1] and [{count}]",
+                count=count,
+            ),
+            whole(row, "step"), int(m.steps[-1]), (proof,),
+            L_(
+                "Give both the same shape: outputs.squeeze(-1), or targets.unsqueeze(-1). In any precision the mean "
+                "over all pairs is least where every output is the mean of the targets."
+            ),
+            0.9, "torch.nn.functional.mse_loss documentation, its warning", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def applied_twice(m: Measurements) -> Answer:
+    """Probabilities that a loss takes for scores: it applies softmax or sigmoid to what already went through one."""
+    rows = [row for row in m.fact_rows("applied_twice") if text(row, "operation") in _LOSSES]
+    if not m.own_loop or not m.n:
+        return None
+    if not rows:
+        return RuledOut("applied-twice", L_("because no loss was seen to take probabilities for scores")) if (
+            m.fact("census")
+        ) else None  # fmt: skip
+    row, step = rows[0], whole(rows[0], "step")
+    loss, own = _LOSSES[text(row, "operation")]
+    function, module = str(row.get("function")), str(row.get("module") or "")
+    proof = Evidence(
+        Sentence("operand of {operation} = {function}(x)", operation=text(row, "operation"), function=function),
+        {"step": step, "function": function, "loss": loss},
+        (
+            Sentence(
+                "In step {step} {loss} gets the result of a {function} of {module}, and applies a {own} to it.",
+                step=step,
+                loss=loss,
+                function=function,
+                module=module,
+                own=own,
+            )
+            if module not in origin.WHOLE
+            else Sentence(
+                "In step {step} {loss} gets the result of a {function}, and applies a {own} to it.",
+                step=step,
+                loss=loss,
+                function=function,
+                own=own,
+            )
+        ),
+    )
+    return [
+        Finding(
+            "applied-twice", "warning",
+            Sentence(
+                "The loss applies a {own} to the result of a {function}: it takes probabilities for scores",
+                own=own, function=function,
+            ),
+            step, int(m.steps[-1]), (proof,),
+            Sentence(
+                "Give the loss the scores before the {function} (and apply it for predictions only): of numbers "
+                "between 0 and 1 it cannot make a probability near 1, in any precision.",
+                function=function,
+            ),
+            0.9, "torch.nn.CrossEntropyLoss and BCEWithLogitsLoss documentation", module, blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+RULES = (
+    Rule("applied-twice", "C", L_("Does the loss get scores, not probabilities?"), applied_twice),
+    Rule("broadcast-loss", "C", L_("Does the loss compare each output with its own target?"), broadcast_loss),
+    Rule(_NAME, "C", L_("Are losses given the numbers that they take?"), loss_arguments),
+)
