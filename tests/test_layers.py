@@ -72,6 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "profile_job": MACHINE | {"engine", "runs", "process"},
     "quantize_job": MACHINE | {"engine", "runs", "process", "model_job"},
     "export_job": MACHINE | {"engine", "runs"},
+    "replay_job": MACHINE | {"engine", "runs", "process"},
     "gui": MACHINE | {"lint", "runs", "sweeps", "places"},
     "cli": MACHINE
     | {
@@ -84,6 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "profile_job",
         "quantize_job",
         "export_job",
+        "replay_job",
         "gui",
         "places",
     },

@@ -28,7 +28,8 @@ from precgui.process import spawn
 
 # The first optimizer imports torch._dynamo. What is not there, as tests.warm_kernels in another folder, is left out.
 PRELOADED = (
-    "torch", "torch._dynamo", "precgui.job", "precgui.engine.train", "precgui.record.recorder", "tests.warm_kernels",
+    "torch", "torch._dynamo", "precgui.job", "precgui.replay_job", "precgui.engine.train", "precgui.record.recorder",
+    "tests.warm_kernels",
 )  # fmt: skip
 TIMEOUT_S = 500
 

@@ -11,6 +11,7 @@ from typing import Any
 from precgui.cli.parser import UserError
 from precgui.cli.place_option import LinkWords, add_place_option, placed_run
 from precgui.cli.terminal import say, say_notes
+from precgui.places.tasks import TASKS
 from precgui.words import L_, _, translated, wording
 
 
@@ -101,7 +102,7 @@ def _run_there(args: argparse.Namespace, words: Sequence[str]) -> int:
     arguments = {"path": str(args.file), "kind": kind, "target": str(target), "of": args.of, "own_code": args.own_code}
     there = TaskPlace(place_called(args.place), run_id, args.file, homes)
     shown = LinkWords()
-    for event in done_there(there, "precgui.export_job:serve", arguments, shown.show):
+    for event in done_there(there, TASKS["export"], arguments, shown.show):
         if event["kind"] == "fault":
             raise UserError(translated(event["message"]))
         for path in event["files"]:

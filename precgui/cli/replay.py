@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
-    from precgui.job import replayed
+    from precgui.replay_job import replayed
 
     step, losses = _step(saved, args)
     return replayed(args.file, saved.config, losses, step, lambda: False)

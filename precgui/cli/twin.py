@@ -78,7 +78,7 @@ def _add_branches(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Branch, judge, keep and print. Raises SentenceError for faults that the user can correct."""
-    from precgui.job import branched
+    from precgui.replay_job import branched
     from precgui.runs.twins import TWINS
 
     _check_numbers(args)

@@ -13,6 +13,7 @@ from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.parts import label, named
 from precgui.gui.kit.table import TextTable
 from precgui.places.placed_task import TaskPlace
+from precgui.places.tasks import TASKS
 from precgui.planner.communication import (
     COLUMNS,
     NOTE,
@@ -83,7 +84,7 @@ class RanksPlan(QWidget):
             return
         self.answer.setText(_("Counting what a step sends ..."))
         arguments = {"config": self._config.model_dump()}
-        self._count.ask(child("precgui.engine.parallel.forecast:serve", arguments, self._there))
+        self._count.ask(child(TASKS["traffic"], arguments, self._there))
 
     def stop(self) -> None:
         """End the count, if one is going on."""

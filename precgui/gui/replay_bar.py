@@ -11,6 +11,7 @@ from precgui.gui.kit.editors import ListEditor, whole_number
 from precgui.gui.kit.parts import button, named
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
+from precgui.places.tasks import TASKS
 from precgui.runs.facts import seconds_text
 from precgui.runs.layer_errors import compared_precisions
 from precgui.runs.loop_lines import shadow_lines
@@ -41,7 +42,7 @@ _LAYERS_REFUSALS = replace(
 class ReplayBar(RunTaskBar):
     """Offers every recorded step, at first the first with NaN or Inf, else the last; `step` holds the chosen one."""
 
-    task = "precgui.job:serve_replay"
+    task = TASKS["replay"]
     title = L_("Replay of a step")
     refusals = _REFUSALS
 
@@ -122,7 +123,7 @@ class ReplayBar(RunTaskBar):
 class LayersBar(ReplayBar):
     """The same for a comparison of the layers in up to five precisions."""
 
-    task = "precgui.job:serve_layers"
+    task = TASKS["layers"]
     title = L_("Comparison of layers")
     refusals = _LAYERS_REFUSALS
 

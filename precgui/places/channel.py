@@ -17,13 +17,11 @@ from precgui.places.messages import JobEvents, JobHistory, JobRow
 from precgui.places.orders import run_order
 from precgui.places.placed_job import JobError, JobMessage, PlacedJob, PlacedRun, followed_run
 from precgui.places.settings import NamedPlace
-from precgui.process.child import ChildTask, Ready, Stop
+from precgui.process.child import RUN_TASK, ChildTask, Ready, Stop
 from precgui.process.frames import FrameError
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.sentences import Sentence, message_of, together
-
-RUN_TASK = "precgui.job:serve"
 
 
 class PlaceChannel:

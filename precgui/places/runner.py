@@ -36,14 +36,13 @@ from precgui.places.messages import (
     StartRun,
 )
 from precgui.places.tasks import ARGUMENTS, TASK, TASKS, event_line, with_texts
-from precgui.process.child import ChildTask, import_torch, redirect_output, work
+from precgui.process.child import RUN_TASK, ChildTask, import_torch, redirect_output, work
 from precgui.process.frames import FrameError
 from precgui.sentences import L_
 
 POLL_S = 0.1
 MOST_TENSOR_BYTES = 64 << 20  # of rows of tensors among the messages; the run file has all of them
 MOST_TEXT = 1 << 16  # characters in one message
-_RUN = "precgui.job:serve"
 _COMMAND = "precgui.cli.main:main"
 _QUANTIZE = "quantize"
 _WITH_CODE = (_QUANTIZE, TASK)  # commands to which code is sent
@@ -199,7 +198,7 @@ def _train(folder: JobFolder, order: StartRun, connection: JobConnection) -> Non
         os.environ[PLACE_VARIABLE] = order.place
     path, goes_on = str(folder.out / RUN_FILE), folder.part_number > 0
     arguments = {"config": dict(order.config), "path": path, "run_id": folder.job, "goes_on": goes_on}
-    work(connection, ChildTask(_RUN, arguments))
+    work(connection, ChildTask(RUN_TASK, arguments))
 
 
 def _command(folder: JobFolder, run: JobFolder, order: StartCommand, connection: JobConnection) -> None:

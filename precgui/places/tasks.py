@@ -11,14 +11,14 @@ from precgui.sentence_keys import restored, with_keys
 
 TASK = "task"  # the first word of the order for one; the second is a key of TASKS
 ARGUMENTS = "precgui-arguments.json"  # the file with its arguments, which is sent with the order
-TASKS = {
+TASKS = {  # the keys go over the wire; what stands behind them may move
     "plan": "precgui.engine.profile.planning:serve",
     "search": "precgui.engine.profile.search:serve",
     "traffic": "precgui.engine.parallel.forecast:serve",
     "assign": "precgui.engine.assignment.serving:serve",
-    "replay": "precgui.job:serve_replay",
-    "layers": "precgui.job:serve_layers",
-    "twin": "precgui.job:serve_twin",
+    "replay": "precgui.replay_job:serve_replay",
+    "layers": "precgui.replay_job:serve_layers",
+    "twin": "precgui.replay_job:serve_twin",
     "profile": "precgui.profile_job:serve_profile",
     "export": "precgui.export_job:serve",
     "quantize": "precgui.quantize_job:serve",

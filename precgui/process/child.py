@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 import psutil
 
+RUN_TASK = "precgui.job:serve"  # trains one run
 BATCH_S = 0.03  # the window draws 30 times a second: more messages would only cost
 GRACE_S = 0.6  # a step may take this long after Stop before the process ends without it
 NICE = 5

@@ -7,7 +7,7 @@ from typing import Any
 
 from precgui.config.tree import RunConfig
 from precgui.events import RunEnded
-from precgui.process.child import ChildTask
+from precgui.process.child import RUN_TASK, ChildTask
 from precgui.process.supervised import DeathWords, ProcessEnd, Supervised
 from precgui.runs.file.repair import complete
 from precgui.runs.held_power_limit import restore_left_limits
@@ -25,7 +25,7 @@ class TrainingProcess:
         """Give the process its run, or a broken one to go on with; kept in the pipe until the process is ready."""
         self._path = path
         arguments = {"config": config.model_dump(), "path": str(path), "run_id": run_id, "goes_on": goes_on}
-        self._process.send(ChildTask("precgui.job:serve", arguments))
+        self._process.send(ChildTask(RUN_TASK, arguments))
 
     def watch(self, batch: list[Any]) -> None:
         """Note the end of the run among its events."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from precgui import job
+from precgui import replay_job
 from precgui.cli.main import main
 from precgui.runs.replays import snapshot_path
 
@@ -27,5 +27,5 @@ def test_that_a_kept_step_is_replayed_without_a_second_training(
 
 
 def test_that_a_kept_step_of_another_loss_says_so() -> None:
-    assert "as recorded, to the last bit" in job._comparison_of_step([1.0, 2.0], 2.0, 2)
-    assert "recorded 2: other hardware" in job._comparison_of_step([1.0, 2.0], 2.5, 2)
+    assert "as recorded, to the last bit" in replay_job._comparison_of_step([1.0, 2.0], 2.0, 2)
+    assert "recorded 2: other hardware" in replay_job._comparison_of_step([1.0, 2.0], 2.5, 2)

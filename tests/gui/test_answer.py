@@ -11,6 +11,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QObject
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.answer import Answer, ProgressCallback, child, computation, thread
+from precgui.places.tasks import TASKS
 from precgui.runs.errors import RunFileError
 from tests.fakes import FakeChild
 from tests.gui.conftest import PATIENCE_MS
@@ -124,7 +125,7 @@ def test_that_events_faults_and_the_end_of_a_child_process_are_told_apart(childr
         return lambda said: told.append((kind, said))
 
     answer = Answer(owner, progress=note("progress"), failed=note("failed"), ended=note("ended"))
-    answer.ask(child("precgui.job:serve_replay", {"step": 1}))
+    answer.ask(child(TASKS["replay"], {"step": 1}))
     assert answer.busy and children[0].arguments == {"step": 1}
     children[0].said.emit({"kind": "progress", "text": "half"})
     children[0].said.emit({"kind": "fault", "message": "there is no such step"})

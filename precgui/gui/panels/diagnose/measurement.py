@@ -13,6 +13,7 @@ from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_run import Problem
 from precgui.gui.run_task import Refusals, at_run, place_of
 from precgui.gui.session import Session
+from precgui.places.tasks import TASKS
 from precgui.runs.diagnosis.findings import BLAME
 from precgui.runs.replays import REPLAYS
 from precgui.words import L_, _, translated
@@ -78,7 +79,7 @@ class StepMeasurement(QObject):
             return
         self._place, self._is_kept = (key, step), False
         arguments = {"path": str(opened.run.path), "step": step}
-        self._replay.ask(child("precgui.job:serve_replay", arguments, at_run(opened.run)))
+        self._replay.ask(child(TASKS["replay"], arguments, at_run(opened.run)))
         self.changed.emit()
 
     def _take(self, event: dict[str, Any]) -> None:

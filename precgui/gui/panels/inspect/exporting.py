@@ -17,11 +17,11 @@ from precgui.gui.answer import Answer, child, thread
 from precgui.gui.open_run import OpenRun, Problem
 from precgui.gui.run_task import at_run
 from precgui.gui.session import Session
+from precgui.places.tasks import TASKS
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.words import L_, _, error_text, translated, wording
 
-_EXPORT = "precgui.export_job:serve"
 _OF = {"weights": "last", "average": "average", "master": "master"}  # kinds of export that write weights
 
 
@@ -108,7 +108,7 @@ class Exports(QObject):
             homes = [place := place.with_suffix(".adapter")]  # a folder, as PEFT has them
         arguments = {"path": str(path), "target": str(place), "of": _OF.get(kind.id, "last")}
         arguments["kind"] = "script" if kind.id == "script" else "weights"
-        self._scripts.ask(child(_EXPORT, arguments, at_run(opened.run, *homes)))
+        self._scripts.ask(child(TASKS["export"], arguments, at_run(opened.run, *homes)))
 
     def _on_ended(self, fault: str) -> None:
         if fault:

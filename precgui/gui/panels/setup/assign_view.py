@@ -26,13 +26,13 @@ from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.editors import ChoiceEditor
 from precgui.gui.kit.parts import label, named
 from precgui.places.placed_task import TaskPlace
+from precgui.places.tasks import TASKS
 from precgui.words import L_, _, error_text, translated
 
 ABOUT = L_(
     "Trains this run in FP32 and finds a format for each linear and convolutional layer within the budget. A study "
     "then trains these formats beside FP32; only formats that keep the metric can be put into the form."
 )
-_TASK = "precgui.engine.assignment.serving:serve"
 _OTHER_SETTINGS = L_("They were found for other settings than those of the form now; using them puts those back, too.")
 _OWN_CODE = L_("The run trains code of its own; use precgui assign CONFIG.toml in a terminal.")
 _FIND, _STOP = L_("Find formats"), L_("Stop")
@@ -142,7 +142,7 @@ class AssignView(QWidget):
         self._kept.begin(arguments)
         self._fill()
         self.answer.setText(_("Training in FP32, then scoring the layers ..."))
-        self._search.ask(child(_TASK, {"config": self._config.model_dump(), **arguments}, self._there))
+        self._search.ask(child(TASKS["assign"], {"config": self._config.model_dump(), **arguments}, self._there))
         self._mark()
 
     def take(self, event: dict[str, Any]) -> None:

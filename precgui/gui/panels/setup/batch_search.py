@@ -12,6 +12,7 @@ from precgui.config import RunConfig, is_own_task
 from precgui.gui.answer import Answer, child
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.places.placed_task import TaskPlace
+from precgui.places.tasks import TASKS
 from precgui.planner.ledger import mib
 from precgui.words import L_, _, n_, translated
 
@@ -83,7 +84,7 @@ class BatchSearch(QWidget):
         self.table.show()
         self.use_button.hide()
         arguments = {"config": self._config.model_dump(), "limit_bytes": self._limit_bytes}
-        self._steps.ask(child("precgui.engine.profile.search:serve", arguments, self._there))
+        self._steps.ask(child(TASKS["search"], arguments, self._there))
         self.search_button.setText(translated(_CANCEL))
         self.state.setText(translated(_TRYING).format(batch=self._config.data.batch_size))
 

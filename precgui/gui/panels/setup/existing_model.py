@@ -22,10 +22,10 @@ from precgui.gui.theme import themes
 from precgui.gui.where import Where
 from precgui.places.models import quantize_there
 from precgui.places.placed_task import TaskPlace
+from precgui.places.tasks import TASKS
 from precgui.runs.models.effects import ROUNDED
 from precgui.words import L_, _, error_text, recased, translated
 
-TASK = "precgui.quantize_job:serve"
 METHODS = {"rtn": L_("Round to nearest"), "gptq": "GPTQ", "awq": "AWQ", "smooth": "SmoothQuant"}
 FORMATS = L_("int8/row, e4m3fn/row, int4/128, mxfp4, nvfp4")
 TARGETS = {"": L_("No file"), "vllm": L_("vLLM, transformers"), "torchao": "torchao", "gguf": "GGUF (llama.cpp)"}
@@ -180,7 +180,7 @@ class ExistingModel(QWidget):
                 self.answer.setText(_("{error}.").format(error=error_text(error)))
                 return
         self.answer.setText(_("Loading the model ..."))
-        self._work.ask(child(TASK, {"order": order, "output": str(output)}, there))
+        self._work.ask(child(TASKS["quantize"], {"order": order, "output": str(output)}, there))
         self.start_button.setText(translated(_STOP))
 
     def showEvent(self, event: QShowEvent) -> None:

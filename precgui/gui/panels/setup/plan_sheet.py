@@ -32,6 +32,7 @@ from precgui.gui.ranks_plan import RanksPlan
 from precgui.gui.theme import themes
 from precgui.places.placed_task import TaskPlace
 from precgui.places.settings import NamedPlace
+from precgui.places.tasks import TASKS
 from precgui.planner.ledger import PARTS, mib
 from precgui.planner.network import NETWORKS, Transformer
 from precgui.planner.plan import PlanRequest, first_change, largest_batch, plan
@@ -192,7 +193,7 @@ class RunPlan(QWidget):
             return
         self.answer.setText(_("Going through a step on shapes ..."))
         arguments = {"config": self._config.model_dump()}
-        self._plan.ask(child("precgui.engine.profile.planning:serve", arguments, self._there))
+        self._plan.ask(child(TASKS["plan"], arguments, self._there))
 
     def stop(self) -> None:
         """End the plan and the search, as far as they are going on."""

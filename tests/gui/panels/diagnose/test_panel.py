@@ -21,6 +21,7 @@ from precgui.gui.panels.diagnose.panel import DiagnosePanel, changed
 from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.sparkline import Sparkline, broken, place, summary
 from precgui.gui.session import Session
+from precgui.places.tasks import TASKS
 from precgui.runs.diagnosis import RULES, Evidence, Finding
 from tests.fakes import FakeChild
 from tests.runs.synthetic import live_run
@@ -180,7 +181,10 @@ def test_that_a_step_is_measured_where_a_replay_decides(qtbot: QtBot, children: 
     session.runs["bad"].run.path = Path("run.h5")  # type: ignore[misc]
     panel.verdicts.itemSelectionChanged.emit()
     panel.cards[0].measure_button.click()
-    assert (children[0].task, children[0].arguments) == ("precgui.job:serve_replay", {"path": "run.h5", "step": 21})
+    assert (children[0].task, children[0].arguments) == (
+        TASKS["replay"],
+        {"path": "run.h5", "step": 21},
+    )
     assert panel.cards[0].measure_button.text() == measurement.STOP
     places: list[str] = []
     session.requests.place.connect(places.append)

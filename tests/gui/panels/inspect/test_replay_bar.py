@@ -17,6 +17,7 @@ from precgui.gui.replay_bar import COMPARE, REPLAY
 from precgui.gui.run_task import STOP
 from precgui.gui.session import Session
 from precgui.job import Job
+from precgui.places.tasks import TASKS
 from precgui.runs.file.reader import open_run
 from precgui.runs.layer_errors import LAYERS
 from precgui.runs.replays import REPLAYS, first_bad_step, last_step, repeating_s, snapshot_path
@@ -81,7 +82,10 @@ def test_that_the_button_asks_for_the_step_says_how_far_it_is_and_shows_it(
     views.lines.refresh()
     bar.step.setValue(3)
     bar.button.click()
-    assert (children[0].task, children[0].arguments) == ("precgui.job:serve_replay", {"path": str(path), "step": 3})
+    assert (children[0].task, children[0].arguments) == (
+        TASKS["replay"],
+        {"path": str(path), "step": 3},
+    )
     assert bar.button.text() == STOP
     children[0].said.emit({"kind": "progress", "text": "training again: step 2 of 3"})
     assert bar.text.text() == "Training again: step 2 of 3 ..."
@@ -107,7 +111,7 @@ def test_that_layers_are_asked_for_in_the_precisions_of_the_field(
     bar.step.setValue(2)
     assert bar.button.text() == COMPARE
     bar.button.click()
-    assert children[0].task == "precgui.job:serve_layers"
+    assert children[0].task == TASKS["layers"]
     assert children[0].arguments == {
         "path": str(tmp_path / "one.h5"), "step": 2, "precisions": ["bf16-amp", "fp16-amp"],
     }  # fmt: skip
@@ -124,7 +128,7 @@ def test_that_code_of_the_user_runs_only_after_consent(
     bar.button.click()
     assert not children and bar.consent.question is not None
     next(b for b in bar.consent.question.buttons() if b.text() == "Run this code").click()
-    assert [child.task for child in children] == ["precgui.job:serve_replay"]
+    assert [child.task for child in children] == [TASKS["replay"]]
 
 
 def test_that_a_step_is_replayed_and_its_layers_compared_from_inspect(

@@ -12,6 +12,7 @@ from precgui.gui.panels.inspect.shadow.error_views import ErrorViews
 from precgui.gui.panels.inspect.shadow.twin_view import TwinView
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.places.tasks import TASKS
 from precgui.runs.twins import TWINS
 from tests.fakes import FakeChild
 from tests.gui.conftest import write_run
@@ -57,7 +58,7 @@ def test_that_the_button_asks_a_child_process_and_shows_what_it_keeps(
     path = tmp_path / "one.h5"
     arguments = {"path": str(path), "precision": "bf16-pure", "branches": 16, "steps": 12}
     assert (children[0].task, children[0].arguments) == (
-        "precgui.job:serve_twin",
+        TASKS["twin"],
         arguments,
     )
     assert view.bar.button.text() == "Stop"

@@ -26,6 +26,7 @@ from precgui.gui.plots.branch_points import BranchPlot
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.places.tasks import TASKS
 from precgui.runs.run import Run
 from precgui.runs.twins import TWINS, DistanceBand, TwinResult, p_text
 from precgui.runs.verdict.branches import Drift
@@ -193,7 +194,7 @@ def _row(band: DistanceBand) -> QTreeWidgetItem:
 class TwinBar(RunTaskBar):
     """Emits `kept` when a new result lies beside the run."""
 
-    task = "precgui.job:serve_twin"
+    task = TASKS["twin"]
     title = L_("Branches of a run")
     first_text = L_("Training in FP32 up to the first branch ...")
     refusals = Refusals(

@@ -12,6 +12,7 @@ from precgui.gui.kit.editors import whole_number
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
+from precgui.places.tasks import TASKS
 from precgui.runs.facts import seconds_text
 from precgui.runs.run import Run
 from precgui.runs.speedup.profile_file import MOST_PAIRS_S, PAIRS_S, profile_of
@@ -35,7 +36,7 @@ class ProfileBar(RunTaskBar):
     """Emits `changed` when another profile, or none, is to be shown; `document` is it."""
 
     changed = Signal()
-    task = "precgui.profile_job:serve_profile"
+    task = TASKS["profile"]
     title = L_("Profile")
     refusals = Refusals(
         L_("A profile is kept beside a run file; this run has none."),
