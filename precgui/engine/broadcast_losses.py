@@ -10,10 +10,11 @@ from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
 _PAIRED = ("sub", "rsub", "mul", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-_KEEPING = {"pow", "abs", "square", "mul", "neg", "where", "log", "exp", "add", "div", "clamp", "log_cosh", "_to_copy",
-            "smooth_l1_loss", "huber_loss", "sqrt", "relu"}  # fmt: skip
+_OF_LOSSES = {  # elementwise
+    "pow", "abs", "square", "mul", "neg", "where", "log", "exp", "add", "div", "clamp", "log_cosh", "smooth_l1_loss",
+    "huber_loss", "sqrt", "relu",
+}  # fmt: skip
 _MEANS = ("mean", "sum")
-_VIEWS = {"expand", "view", "_unsafe_view", "alias", "detach", "_to_copy"}
 
 
 class BroadcastLosses(Watcher):
@@ -40,7 +41,7 @@ class BroadcastLosses(Watcher):
         elif name == "expand" and isinstance(first, Tensor):
             self._shapes[out] = tuple(first.shape)
             self._keep_purpose(first, out)
-        elif name in _VIEWS and isinstance(first, Tensor) and first.shape == out.shape:
+        elif call.keeps_numbers and isinstance(first, Tensor) and first.shape == out.shape:
             self._keep_purpose(first, out)
         if name in _PAIRED and (pair := self._pair(name, args)) is not None:
             if out.dim() == 0:
@@ -52,7 +53,7 @@ class BroadcastLosses(Watcher):
             return
         if name in _MEANS and out.dim() == 0:
             self._note(known)
-        elif name.removesuffix("_") in _KEEPING and out.shape == first.shape:
+        elif (call.keeps_numbers or name.removesuffix("_") in _OF_LOSSES) and out.shape == first.shape:
             self._pairs[out] = known
 
     def _keep_purpose(self, first: Tensor, out: Tensor) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import dtype_name
+from precgui.engine.operation_names import ARITHMETIC, LOWER_BOUNDS, SUMS
 from precgui.engine.samples import evenly_spaced, sampled
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import transform_level
@@ -17,14 +18,9 @@ from precgui.engine.watcher import OperationCall, Watcher
 
 _PLAIN = (Tensor, nn.Parameter)
 _FORMATS = (torch.bfloat16, torch.float16, torch.float32)
-_SUMS = ("sub", "add", "rsub")
 _DIVISIONS, _PRODUCTS = ("div", "div_"), ("mul", "mul_")
 _OF_SMALL = ("sqrt", "sqrt_", "rsqrt", "rsqrt_", "reciprocal", "log", "log_")
-_KEEPING = {
-    "clamp", "clamp_", "clamp_min", "clamp_min_", "relu", "relu_", "abs", "neg", "view", "_unsafe_view", "unsqueeze",
-    "squeeze", "expand", "clone", "_to_copy", "slice", "select", "t", "transpose", "maximum",
-}  # fmt: skip
-_KEEPING_WITH_NUMBER = {f"{name}{end}" for name in ("add", "sub", "mul", "div") for end in ("", "_")}
+_KEEPING = {*LOWER_BOUNDS, "relu", "abs", "neg"}
 _ULPS = 2.0  # of the larger operand: a difference below has one digit or two
 _MOSTLY, _SOME = 0.5, 0.1  # shares of the elements
 _AMPLIFIED = 1e3
@@ -67,7 +63,7 @@ class Cancellations(Watcher):
             self._marks[out] = result
         elif name == "_to_copy" and _is_rounding(args[0], out):
             self._marks[out] = _Mark(0.0, out.numel(), dtype_name(out.dtype), is_cast=True)
-        elif (kept := mark or second) is not None and _keeps(name, args):
+        elif (kept := mark or second) is not None and _keeps(call):
             self._marks[out] = kept
         else:
             self._marks.forget(out)
@@ -100,7 +96,7 @@ class Cancellations(Watcher):
     def _difference(self, call: OperationCall, first: _Mark | None, second: _Mark | None) -> _Mark | None:
         """The mark of a difference most of whose elements have one digit or two; None of another operation."""
         name, a, b, out = call.name, call.args[0], call.second, call.out
-        if name not in _SUMS or out is a or type(a) not in _PLAIN or a.dtype not in _FORMATS or out.dtype != a.dtype:
+        if name not in SUMS or out is a or type(a) not in _PLAIN or a.dtype not in _FORMATS or out.dtype != a.dtype:
             return None
         alike = isinstance(b, Tensor) and type(b) in _PLAIN and b.dtype == a.dtype
         if out.numel() < _FEWEST_OF_DIVISOR or not (alike or _number(b) is not None):
@@ -118,9 +114,10 @@ class Cancellations(Watcher):
         return mark
 
 
-def _keeps(name: str, args: Any) -> bool:
+def _keeps(call: OperationCall) -> bool:
     """Whether the result of an operation on a marked tensor has as few digits as it."""
-    return name in _KEEPING or (name in _KEEPING_WITH_NUMBER and _number(args[1]) is not None)
+    name = call.name.removesuffix("_")
+    return call.keeps_numbers or name in _KEEPING or (name in ARITHMETIC and _number(call.second) is not None)
 
 
 def _number(value: Any) -> float | None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import DIGITS, dtype_name
+from precgui.engine.operation_names import AFFINE, CLAMPS, EXTREMES, JOINS, NLL_LOSSES, PICKS, ROUNDINGS
 from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
@@ -25,20 +26,18 @@ _WIDER = {  # formats whose whole numbers a cast to these may merge
 _LIMITS = {dtype_name(dtype): exact for dtype, exact in (_EXACT | _WIDE).items()}
 _MOST = 65536  # elements that are looked at
 _FEWEST = 16  # distinct numbers
-_KEEPING = {  # beside views
-    "_unsafe_view", "_reshape_copy", "clone", "_to_copy", "copy", "contiguous", "lift_fresh", "resolve_neg",
-    "index", "index_select", "gather", "take", "take_along_dim", "masked_select", "embedding", "sort", "topk", "unique",
-    "cat", "stack", "repeat", "repeat_interleave", "flip", "roll", "tril", "triu", "pad", "constant_pad_nd",
+_KEEPING = {
+    *PICKS, *JOINS, *CLAMPS, *EXTREMES, *ROUNDINGS, *AFFINE, "copy", "sort", "topk", "unique",
+    "repeat", "repeat_interleave", "flip", "roll", "tril", "triu", "pad", "constant_pad_nd",
     "where", "masked_fill", "masked_scatter", "index_fill", "index_copy", "index_put", "_index_put_impl", "scatter",
     "slice_scatter", "select_scatter", "nan_to_num",
-    "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "relu", "max", "min", "amax", "amin", "cummax", "cummin",
-    "round", "floor", "ceil", "trunc", "frac", "abs", "neg", "mul", "div", "add", "sub", "rsub",
+    "relu", "max", "min", "amax", "amin", "cummax", "cummin", "frac", "abs", "neg",
     "remainder", "fmod", "floor_divide", "bitwise_and",
     "outer", "bmm", "mm",
 }  # fmt: skip
 _FOLDING = {"remainder", "fmod", "bitwise_and"}  # makes smaller numbers of those that were merged before
 _SCALING = {"mul", "div", "floor_divide", "outer", "bmm", "mm"}  # of wide formats: numbers that merged may be one then
-_ROUNDING = {"round", "floor", "ceil", "trunc", "clamp", "clamp_min", "clamp_max", "minimum", "maximum"}
+_ROUNDING = ROUNDINGS | CLAMPS | EXTREMES
 _WITH_PLACES = {"max", "min", "cummax", "cummin", "sort", "topk", "unique"}  # that return indices beside the numbers
 _ANGLES = ("sin", "cos")
 _INDEXING = {
@@ -50,8 +49,7 @@ _INDEXING = {
     "scatter": 2,
     "scatter_add": 2,
     "index_put_": 1,
-    "nll_loss_forward": 1,
-    "nll_loss2d_forward": 1,
+    **dict.fromkeys(NLL_LOSSES, 1),
 }
 _SHORT = {dtype_name(dtype) for dtype in _EXACT}
 _MOST_COLUMNS = 64
@@ -100,7 +98,7 @@ class CoarseIntegers(Watcher):
         if plain in _ANGLES:
             self._angle(first, module)
         kept = self._made(name, first, out, module) if isinstance(out, Tensor) else None
-        if kept is None and (call.func.is_view or plain in _KEEPING):
+        if kept is None and (call.keeps_numbers or plain in _KEEPING):
             kept = next((mark for each in _operands(plain, args) if (mark := self._mark(each)) is not None), None)
         if kept is not None and kept.is_wide and plain in _SCALING:
             kept = None

@@ -10,20 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.device import in_fp64
+from precgui.engine.operation_names import AFFINE, CLAMPS, PRODUCTS, ROUNDINGS, SAME_NUMBERS
 from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
-_SCALING = {"mul", "div", "add", "sub", "rsub"}  # with a number, or one for each column
-_KEEPING = {
-    "clamp", "clamp_min", "clamp_max", "_to_copy", "clone", "lift_fresh", "_unsafe_view", "nan_to_num",
-}  # fmt: skip
-_ROUNDING = {"round", "floor", "ceil", "trunc"}
+_SCALING = {*AFFINE, *CLAMPS, *SAME_NUMBERS, "nan_to_num"}  # with a number, or one for each column
 _OF_BITS = {
     "add", "sub", "bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "bitwise_left_shift",
     "bitwise_right_shift", "__lshift__", "__rshift__", "mul", "floor_divide", "clone",
 }  # fmt: skip
-_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "convolution", "mv", "dot", "linear"}
 _ROWS, _MOST_ROWS, _MOST_COLUMNS = 32, 4096, 64
 _MOST_BYTES = 1 << 24  # of the numbers before a rounding, which are kept until it is over
 _OFFSET = 8.0  # mean over standard deviation
@@ -70,7 +66,7 @@ class CoarseRoundings(Watcher):
         name, args, out = call.name, call.args, call.out
         if not isinstance(args[0], Tensor):
             return
-        if name in _PRODUCTS:
+        if name in PRODUCTS:
             for each in args[:3]:
                 if (row := self._coarse.get(each)) is not None:
                     self._note(row, call.module)
@@ -91,7 +87,7 @@ class CoarseRoundings(Watcher):
             return
         if func is torch.ops.aten.view.dtype:
             self._other_dtype(first, out, known)
-        elif func.is_view or name in ("detach", "alias"):
+        elif func.is_view:
             if known is not None:
                 self._made[out] = known
             if (row := self._coarse.get(first)) is not None:
@@ -99,12 +95,12 @@ class CoarseRoundings(Watcher):
         elif not out.is_floating_point() and not first.is_floating_point():
             if name in _OF_BITS and (made := known or self._made.get(args[1] if len(args) > 1 else None)) is not None:
                 self._made[out] = made
-        elif name in _ROUNDING:
+        elif name in ROUNDINGS:
             if known is not None:  # to whole numbers of its own unit something may be rounded on purpose
                 self._made[out] = replace(known, is_rounded=True)
-        elif name in _SCALING and len(args) > 1 and isinstance(args[1], Tensor) and args[1].numel() == out.numel():
+        elif name in AFFINE and len(args) > 1 and isinstance(args[1], Tensor) and args[1].numel() == out.numel():
             self._joined(name, first, args[1], out)
-        elif name in _SCALING or name in _KEEPING:
+        elif name in _SCALING:
             self._scaled(first, out, known)
 
     def _other_dtype(self, first: Tensor, out: Tensor, known: _Made | None) -> None:

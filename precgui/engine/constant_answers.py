@@ -10,19 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.operation_names import NLL_LOSSES, keeps_numbers
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
 from precgui.engine.watcher import OperationCall, Watcher
 from precgui.sentences import L_
 
-_CROSS_ENTROPIES = ("nll_loss_forward", "nll_loss2d_forward")
 _BINARY = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
 _CROSS_ENTROPY, _BINARY_ENTROPY = L_("cross entropy"), L_("binary cross entropy")  # kinds, in the run file
 _SQUARED_ERROR = L_("squared error")
 _ABSOLUTE_ERROR, _HUBER_LOSS = L_("absolute error"), L_("Huber loss")  # smooth L1 is Huber's over its width
 _HUBER = ("huber_loss", "smooth_l1_loss")
 _MEAN = 1  # reduction, as torch counts them
-_KEEPING = {"_to_copy", "clone", "_unsafe_view", "_log_softmax"}  # as each view
 _SAMPLES_OF_A_CLASS = 8  # with fewer, frequencies of classes are not known
 _FEWEST_SAMPLES = 8
 _MOST_COLUMNS = 1 << 12  # of a target, and classes whose frequencies are counted
@@ -80,7 +79,7 @@ class ConstantAnswers(Watcher):
             self._made[out] = True
         if not isinstance(first, Tensor):
             return
-        if name in _CROSS_ENTROPIES:
+        if name in NLL_LOSSES:
             of_layer = self._scores.get(first) == first.shape[1 if first.dim() > 1 else 0]
             self._note("", first, args[1], lambda: _of_classes(first, args, out[0], of_layer=of_layer))
         elif name in _BINARY:
@@ -127,8 +126,9 @@ class ConstantAnswers(Watcher):
         if bias is not None and isinstance(out, Tensor) and out.dim() > 1 and isinstance(args[bias], Tensor):
             if args[bias].requires_grad and args[bias].shape == out.shape[1:2]:
                 self._scores[out] = out.shape[1]
-        elif (func.is_view or name in _KEEPING) and (classes := self._scores.get(args[0])) is not None:
-            for each in as_list(out):
+        elif keeps_numbers(func, name) or name == "_log_softmax":
+            classes = self._scores.get(args[0])
+            for each in as_list(out) if classes is not None else ():
                 if isinstance(each, Tensor):
                     self._scores[each] = classes
 

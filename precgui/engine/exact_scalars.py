@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from precgui.engine.dtype_names import DIGITS, SHORT_DTYPES
+from precgui.engine.operation_names import keeps_numbers
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, operation_name
 
-_KEEPING = ("clone", "detach", "alias", "view", "unsqueeze", "squeeze", "expand", "reshape", "lift_fresh", "_to_copy")
 _COMPUTING = ("add", "sub", "mul", "div", "rsub", "neg", "pow", "exp", "reciprocal")
 _OF_ONE = ("neg", "exp", "reciprocal")
 
@@ -51,7 +51,7 @@ class ExactScalars:
             return
         name = operation_name(func).removesuffix("_")
         if out.numel() == 1:
-            value, is_assumed = self._computed(name, args)
+            value, is_assumed = self._computed(func, name, args)
             rounded = float(out.detach())
             if value is not None and (rounded in (0.0, 1.0) or not is_assumed):
                 self._known[out] = Exact(value, rounded, is_assumed)
@@ -76,11 +76,11 @@ class ExactScalars:
         """The tensor and the exact number whose product a tensor is."""
         return self._products.get(value)
 
-    def _computed(self, name: str, args: Any) -> tuple[float | None, bool]:
+    def _computed(self, func: Any, name: str, args: Any) -> tuple[float | None, bool]:
         """The value of a result without rounding, and whether it is assumed."""
         if name == "full":
             return self._operand(args[1]) if len(args) > 1 else (None, False)
-        if name in _KEEPING:
+        if keeps_numbers(func, name):
             return self._operand(args[0])
         operands = [self._operand(each) for each in args[: 1 if name in _OF_ONE else 2]]
         numbers = [value for value, _ in operands if value is not None]

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.dtype_names import dtype_name
+from precgui.engine.operation_names import PRODUCTS
 from precgui.engine.shadow.origin import line_of_user
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
 from precgui.engine.watcher import Facts, OperationCall, Watcher
 
-_PRODUCTS = {"addmm", "mm", "bmm", "baddbmm", "convolution", "linear"}
-_KEEPING = {"_to_copy", "clone", "_unsafe_view"}
 _EXPONENTIALS = {"exp", "exp_"}
 _MOST = 4  # sources
 Part = tuple[int, int, int]  # of an output: a dimension, counted from the last one (-1), where it begins, its length
@@ -65,13 +64,13 @@ class ExponentSources(Watcher):
         name, out, first = call.name, call.out, call.args[0]
         if not isinstance(first, Tensor) or not torch.is_grad_enabled():
             return
-        if name in _PRODUCTS:
+        if name in PRODUCTS:
             if call.module and isinstance(out, Tensor):
                 self._origins[out] = _Origin(call.module, "", weakref.ref(out))
         elif name in _EXPONENTIALS:
             if (origin := self._origin(first)) is not None and first.requires_grad:
                 self._note(origin, dtype_name(out.dtype))
-        elif call.func.is_view or name in _KEEPING:
+        elif call.keeps_numbers:
             if (origin := self._origin(first)) is not None:
                 for each in as_list(out):
                     self._view(origin, each)

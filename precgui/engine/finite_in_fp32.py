@@ -11,6 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
+from precgui.engine.operation_names import (
+    JOINS,
+    LOWER_BOUNDS,
+    NLL_LOSSES,
+    PICKS,
+    PRODUCTS,
+    SAME_NUMBERS,
+    SOFTMAXES,
+    keeps_numbers,
+)
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list, graph_task, transform_level, tree_map
 from precgui.engine.watcher import OperationCall, Watcher
@@ -21,19 +31,18 @@ _VANISHES = 2.0**-25  # half of the smallest number of FP16
 _NORMAL = 2.0**-14  # the smallest number of FP16 with all its digits
 _MOSTLY = 0.5  # of the results
 _EXACT = {  # operations whose result holds no number that is not among their operands
-    "index", "index_select", "gather", "embedding", "cat", "stack", "relu", "clone", "detach", "where", "lift_fresh",
-    "sort", "topk", "max", "min", "amax", "amin", "neg", "abs", "_unsafe_view", "repeat", "flip", "roll", "threshold",
+    *PICKS, *JOINS, *(SAME_NUMBERS - {"_to_copy"}), "relu", "where", "sort", "topk", "max", "min", "amax", "amin",
+    "neg", "abs", "repeat", "flip", "roll", "threshold",
 }  # fmt: skip
-_PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "dot", "mv", "linear"}
 _REPEATED = {  # beside those that are elementwise: they write to no operand, also not against their schema
-    *_PRODUCTS, *_EXACT, "sum", "mean", "prod", "var", "std", "var_mean", "std_mean", "logsumexp", "cumsum", "_softmax",
-    "_log_softmax", "_safe_softmax", "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "smooth_l1_loss",
-    "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "linalg_vector_norm", "norm",
-    "native_layer_norm", "_fused_rms_norm", "native_group_norm", "_to_copy", "avg_pool2d", "_adaptive_avg_pool2d",
-    "_cdist_forward", "scatter_add", "index_add", "full", "scalar_tensor", "log_sigmoid_forward",
+    *PRODUCTS, *_EXACT, *NLL_LOSSES, *SOFTMAXES, "_log_softmax", "sum", "mean", "prod", "var", "std", "var_mean",
+    "std_mean", "logsumexp", "cumsum", "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "kl_div", "linalg_vector_norm", "norm", "native_layer_norm", "_fused_rms_norm",
+    "native_group_norm", "_to_copy", "avg_pool2d", "_adaptive_avg_pool2d", "_cdist_forward", "scatter_add", "index_add",
+    "full", "scalar_tensor", "log_sigmoid_forward",
 }  # fmt: skip
 _OF_SMALL = {"log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "pow"}
-_KEEPING = {"clamp", "clamp_min", "_to_copy", "clone", "add", "abs"}
+_KEEPING = {"clamp", "clamp_min", "add", "abs", "sqrt"}  # an epsilon
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ class FiniteInFp32(Watcher):
         numbers = out.detach()
         if not math.isfinite(numbers.sum(dtype=torch.float32)) and not bool(numbers.isfinite().all()):
             return True  # the sum, which is cheaper, overflows at times where no number does
-        if name in _PRODUCTS:
+        if name in PRODUCTS:
             return False
         sizes = numbers.abs()
         return bool((sizes == 0).any()) or bool((sizes == 1).any())
@@ -163,7 +172,7 @@ class FiniteInFp32(Watcher):
         """Follow a number that is added to FP16, or is its lower bound, and is zero there."""
         if not args:
             return
-        if name in ("add", "clamp", "clamp_min", "maximum") and isinstance(out, Tensor) and out.dtype is torch.float16:
+        if name in ("add", *LOWER_BOUNDS) and isinstance(out, Tensor) and out.dtype is torch.float16:
             number = next((each for each in args[1:] if isinstance(each, float)), 0.0)
             if 0 < abs(number) < _VANISHES:
                 self._epsilons[out] = number
@@ -174,7 +183,7 @@ class FiniteInFp32(Watcher):
         if name == "div" or name in _OF_SMALL:
             known = _Beside(operand, "epsilon", "zero", "fp16", module)
             self._note(("epsilon", name, module), known, name, epsilon, module)
-        if isinstance(out, Tensor) and (func.is_view or name in _KEEPING or name == "sqrt"):
+        if isinstance(out, Tensor) and (keeps_numbers(func, name) or name in _KEEPING):
             self._epsilons[out] = epsilon
 
 

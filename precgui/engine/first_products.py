@@ -14,7 +14,6 @@ from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
 _PRODUCTS = {"addmm": (1, 2), "mm": (0, 1), "convolution": (0, 1), "bmm": (0, 1), "linear": (0, 1)}  # data, weights
-_KEEPING = {"_to_copy", "clone"}  # as each view
 _MOST_OF_A_STEP = 3
 _SAMPLES, _NUMBERS = 512, 1 << 16  # that are looked at
 _FEWEST = 8  # samples
@@ -45,7 +44,7 @@ class FirstProducts(Watcher):
         name, args, out, module = call.name, call.args, call.out, call.module
         if not isinstance(out, Tensor):
             return
-        if (call.func.is_view or name in _KEEPING) and self._is_weight(args[0]):
+        if call.keeps_numbers and self._is_weight(args[0]):
             self._weights[out] = True
         places = _PRODUCTS.get(name)
         if places is None or len(args) <= places[1] or module is None or not torch.is_grad_enabled():

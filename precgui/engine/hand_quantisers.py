@@ -9,15 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.operation_names import AFFINE, CLAMPS, EXTREMES, ROUNDINGS
 from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import Facts, OperationCall, Watcher
 
-_KEEPING = {
-    "div", "mul", "add", "sub", "rsub", "neg", "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "where",
-    "_to_copy", "clone", "_unsafe_view", "lift_fresh", "nan_to_num", "reciprocal",
-}  # fmt: skip
-_ROUNDING = {"round", "floor", "ceil", "trunc"}
+_ELEMENTWISE = {*AFFINE, *CLAMPS, *EXTREMES, "neg", "where", "nan_to_num", "reciprocal"}
 _FEWEST = 64  # weights of a tensor, that a share means something
 _MOST_STEPS = 8
 
@@ -71,16 +68,16 @@ class HandQuantisers(Watcher):
         name, args, out = call.name.removesuffix("_"), call.args, call.out
         if not isinstance(out, Tensor) or not out.is_floating_point():
             return
-        if name in (*_ROUNDING, "sign") and call.module is not None and isinstance(args[0], Tensor):
+        if name in (*ROUNDINGS, "sign") and call.module is not None and isinstance(args[0], Tensor):
             self._note_activation(name, args[0], call.module)
         fake = name.startswith("fake_quantize") or name == "quantize"
-        if not (call.func.is_view or name in _KEEPING or name in _ROUNDING or fake):
+        if not (call.keeps_numbers or name in _ELEMENTWISE or name in ROUNDINGS or fake):
             return
         marks = [mark for each in args if (mark := self._of(each)) is not None]
         known = next((mark for mark in marks if mark.there is not None), marks[0] if marks else None)
         if known is None or out.numel() != known.source.numel():
             return
-        if known.there is None and (name in _ROUNDING or fake):
+        if known.there is None and (name in ROUNDINGS or fake):
             there = (known.source != 0) & (args[0].detach().reshape(known.source.shape) != 0)
             known = replace(known, there=there)
         self._marks[out] = known

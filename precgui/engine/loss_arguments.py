@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.operation_names import JOINS, NLL_LOSSES, PICKS, SOFTMAXES
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
 from precgui.engine.watcher import OperationCall, Watcher
 
-_NLL = {"nll_loss_forward": "nll_loss", "nll_loss2d_forward": "nll_loss"}
 _MADE = {
-    "_softmax": "probabilities", "_safe_softmax": "probabilities", "sigmoid": "probabilities",
-    "sigmoid_": "probabilities", "_log_softmax": "logarithms", "log_sigmoid_forward": "logarithms",
-}  # fmt: skip
-_KEEPING = {"_to_copy", "clone", "_unsafe_view", "index", "index_select", "masked_select", "cat", "stack"}
+    **dict.fromkeys((*SOFTMAXES, "sigmoid", "sigmoid_"), "probabilities"),
+    "_log_softmax": "logarithms",
+    "log_sigmoid_forward": "logarithms",
+}
+_KEEPING = PICKS | JOINS
 _CLAMPS = {"clamp", "clamp_"}
 _COMPARED = ("eq", "ne")  # with 1 and with -1, by losses of pairs
 _NUMBERS = 1 << 16  # that are looked at
@@ -47,8 +48,8 @@ class LossArguments(Watcher):
             self._keep(first, out)
         elif not isinstance(first, Tensor):
             return
-        elif name in _NLL:
-            self._of_logarithms(_NLL[name], first, 1 if first.dim() > 1 else 0, module)
+        elif name in NLL_LOSSES:
+            self._of_logarithms("nll_loss", first, 1 if first.dim() > 1 else 0, module)
         elif name == "_ctc_loss":
             self._of_logarithms("ctc_loss", first, -1, module)
         elif name == "binary_cross_entropy":
@@ -76,7 +77,7 @@ class LossArguments(Watcher):
             self._of_divergence(first, second, call.module)
         elif name in _COMPARED and isinstance(second, int | float) and abs(second) == 1 and not first.requires_grad:
             self._classes[out] = float(second), weakref.ref(first)
-        elif call.func.is_view or name in _KEEPING or name in _CLAMPS:
+        elif call.keeps_numbers or name in _KEEPING or name in _CLAMPS:
             self._keep(first, out)
 
     def _keep(self, operand: Any, out: Any) -> None:

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
+from precgui.engine.operation_names import UPDATES
 from precgui.engine.torch_private import graph_task, packet_name, tree_leaves, tree_map
 
 _SUMS = ("aten.add", "aten.add_", "aten.sub", "aten.sub_")
 _ELEMENTWISE = {
     f"aten.{prefix}{name}{suffix}"
-    for name in ("add", "sub", "mul", "div", "addcmul", "addcdiv", "lerp", "sqrt", "pow")
+    for name in (*UPDATES, "sqrt", "pow")
     for prefix in ("", "_foreach_")
     for suffix in ("", "_")
 } | {"aten._to_copy", "aten.copy_"}

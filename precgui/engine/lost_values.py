@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import dtype_name
+from precgui.engine.operation_names import SUMS
 from precgui.engine.telemetry.readable import address_of
 from precgui.engine.watcher import OperationCall, Watcher
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
-_SUMS = ("sub", "add", "mul", "rsub")
+_COMPUTING = SUMS | {"mul"}
 _MOST = 65536  # elements that are looked at
 _FEWEST = 4
 _MOSTLY, _SOME = 0.5, 0.01  # shares of the elements
@@ -48,7 +49,7 @@ class LostValues(Watcher):
             return
         if name == "_to_copy":
             self._cast(args[0], out, call.module)
-        elif out.dtype in _INTEGERS and name in _SUMS:
+        elif out.dtype in _INTEGERS and name in _COMPUTING:
             self._computed(name, args, out, call.module)
 
     def _cast(self, source: Tensor, out: Tensor, module: str | None) -> None:

@@ -19,7 +19,7 @@ _PLAIN = (Tensor, nn.Parameter)
 _MOST = 2**24  # elements that are looked at
 _SOFTMAX = ("_softmax", "_log_softmax")  # `_safe_softmax` makes such rows 0
 _MASKING = ("masked_fill", "masked_fill_", "where", "add", "add_", "index_put_", "_index_put_impl_", "baddbmm")
-_SAME = ("_to_copy", "clone", "div", "div_", "mul", "mul_", "native_dropout", "_unsafe_view")  # and views
+_SCALING = ("div", "div_", "mul", "mul_", "native_dropout")
 _CLEANING = ("masked_fill", "masked_fill_", "where", "nan_to_num", "nan_to_num_")
 
 
@@ -53,7 +53,7 @@ class MaskedRows(Watcher):
             elif name in _MASKING and self._is_masking(args):
                 self._masked[out] = True
                 self._note_sum(name, args, out)
-            elif self._masked.get(args[0]) and (call.func.is_view or name in _SAME or name in _MASKING):
+            elif self._masked.get(args[0]) and (call.keeps_numbers or name in _SCALING or name in _MASKING):
                 self._masked[out] = True
                 added = self._added.get(args[0])
                 if added is not None and out.shape == args[0].shape:

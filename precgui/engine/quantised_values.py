@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.dtype_names import dtype_name
+from precgui.engine.operation_names import CLAMPS, EXTREMES, ROUNDINGS, SAME_NUMBERS
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
@@ -17,9 +18,8 @@ _EIGHT_BITS = {getattr(torch, name) for name in ("int8", "uint8", *_FLOATS) if h
 _ACTIVATIONS = {
     "tanh", "sigmoid", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish", "relu", "_softmax",
 }  # fmt: skip
-_SCALING = {"div", "mul", "_to_copy", "clone", "_unsafe_view", "detach", "lift_fresh"}
-_ROUNDING = {"round", "floor", "ceil", "trunc"}
-_CLIPPING = {"clamp", "clamp_min", "clamp_max", "minimum", "maximum", "hardtanh"}
+_SCALING = {"div", "mul", *SAME_NUMBERS}
+_CLIPPING = {*CLAMPS, *EXTREMES, "hardtanh"}
 _FEWEST = 64  # numbers of a tensor, that a share means something
 
 
@@ -61,7 +61,7 @@ class QuantisedValues(Watcher):
         is_cast = name in ("_to_copy", "copy") and out.dtype in _EIGHT_BITS
         known = self._of(first) if module is not None and not in_optimizer else None
         learns = first.requires_grad or (known is not None and known.clipped is not None)
-        if is_cast or (name in _ROUNDING and learns and module is not None):
+        if is_cast or (name in ROUNDINGS and learns and module is not None):
             to_float = is_cast and out.is_floating_point()
             counts = known if known is not None and (to_float or not known.of_relu) else None
             self._note(module, in_optimizer, dtype_name(out.dtype) if is_cast else name, counts)
@@ -95,7 +95,7 @@ class QuantisedValues(Watcher):
             return _Scaled(of_relu=name == "relu") if out.numel() >= _FEWEST else False
         if known is None:
             return False
-        if name in _ROUNDING:
+        if name in ROUNDINGS:
             return replace(known, is_rounded=True)
         if name in _CLIPPING and out.shape == args[0].shape:
             return replace(known, clipped=max(_lost(args[0], out), known.clipped or (0.0,) * 5))

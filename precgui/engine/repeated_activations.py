@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from precgui.engine.operation_names import CLAMPS, JOINS, PICKS, SOFTMAXES
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
-_FUNCTIONS = {"_softmax": "softmax", "_safe_softmax": "softmax", "sigmoid": "sigmoid", "sigmoid_": "sigmoid"}
-_KEEPING = {"_to_copy", "clone", "_unsafe_view", "index", "index_select", "masked_select", "cat", "stack", "clamp",
-            "clamp_min", "clamp_max", "lift_fresh", "contiguous"}  # fmt: skip
+_FUNCTIONS = {**dict.fromkeys(SOFTMAXES, "softmax"), "sigmoid": "sigmoid", "sigmoid_": "sigmoid"}
+_KEEPING = PICKS | JOINS | CLAMPS
 _AGAIN = {  # operations of a loss, and the functions of which they compute the logarithm themselves
     "_log_softmax": ("softmax",),
     "binary_cross_entropy_with_logits": ("softmax", "sigmoid"),
@@ -38,7 +38,7 @@ class RepeatedActivations(Watcher):
         operand = first[0] if isinstance(first, list | tuple) and first else first
         if (made := self._made.get(operand)) is None:
             return
-        if call.func.is_view or name in _KEEPING:
+        if call.keeps_numbers or name in _KEEPING:
             for each in out if isinstance(out, list | tuple) else (out,):
                 self._made[each] = made
         elif name == "logsumexp":

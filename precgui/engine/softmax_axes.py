@@ -6,14 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from precgui.engine.operation_names import ARITHMETIC, SAME_NUMBERS, SOFTMAXES
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
-_SOFTMAX = ("_softmax", "_safe_softmax")
-_SAME = {  # operations that keep the axes of their first operand
-    "_to_copy", "clone", "div", "div_", "mul", "mul_", "add", "add_", "sub", "masked_fill", "masked_fill_", "detach",
-    "native_dropout",
-}  # fmt: skip
+_KEEPING = {*ARITHMETIC, *SAME_NUMBERS, "masked_fill", "native_dropout"}  # the axes of their first operand
 
 
 class SoftmaxAxes(Watcher):
@@ -38,9 +35,9 @@ class SoftmaxAxes(Watcher):
         if name in ("bmm", "baddbmm"):
             left, right = args[-2:]
             self._multiplied(left, right, out, module)
-        elif name in _SOFTMAX and self._scores.get(first):
+        elif name in SOFTMAXES and self._scores.get(first):
             self._weights[out] = args[1] - first.dim() if args[1] >= 0 else args[1], module
-        elif name in _SAME and out.shape == first.shape:
+        elif name.removesuffix("_") in _KEEPING and out.shape == first.shape:
             is_sum = isinstance(call.second, Tensor) and call.second.shape != first.shape  # which normalises anew
             self._follow(first, out, None if is_sum and self._weights.get(first) else 0)
         elif name in ("transpose", "t") and first.dim() > 1:
@@ -50,7 +47,7 @@ class SoftmaxAxes(Watcher):
             last = [each % first.dim() for each in args[1]][-2:]
             ends = [first.dim() - 2, first.dim() - 1]
             self._follow(first, out, 0 if last == ends else 1 if last == ends[::-1] else None)
-        elif call.func.is_view or name == "_unsafe_view":
+        elif call.keeps_numbers:
             self._follow(first, out, 0 if out.shape[-2:] == first.shape[-2:] else None)
 
     def _follow(self, before: Tensor, after: Tensor, swap: int | None) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from precgui.engine.dtype_names import DIGITS, SHORT_DTYPES, dtype_name
 from precgui.engine.exact_scalars import ExactScalars
+from precgui.engine.operation_names import UPDATES
 from precgui.engine.samples import sampled
 from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
@@ -20,8 +21,8 @@ from precgui.engine.torch_private import graph_task, operation_name
 from precgui.engine.watcher import Facts
 from precgui.engine.write_times import WriteTimes
 
-_KEEPING = ("add", "sub", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "_to_copy", "clone")
 _COPYING = {"clone", "_to_copy"}
+_FOLLOWED = UPDATES | _COPYING | {"copy"}
 _KEEPS_SIZE = (0.5, 1.0)  # factors of an average or of a weight decay; another one makes a new quantity
 _SAMPLE = 1024  # elements of a tensor that are compared
 _MOST_TENSORS, _MOST_GROUPS, _MOST_OPERATIONS = 32, 16, 6
@@ -29,11 +30,11 @@ _NORMS = ("linalg_vector_norm", "norm", "_foreach_norm", "sum", "mean", "amax", 
 _NORMALISING = (
     "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm", "miopen_batch_norm",
 )  # fmt: skip
-_OF_TWO = {"batch_norm", "add", "sub", "lerp", "addcmul", "addcdiv"}  # these add something to what is updated
+_OF_TWO = UPDATES - {"mul", "div"} | {"batch_norm"}  # these add something to what is updated
 _DITHER = (0.15, 1.0)  # rms in ulp, uniform between -1/2 and 1/2 has 0.29
 _COUNTING, _STORING = {"add", "sub"}, {"copy", "clone"}
 _MOST_ENDS = 4  # steps of a run that are watched because a count may stand still from there on
-_UPDATING = {"batch_norm", "add", "sub", "lerp", "addcmul", "addcdiv", "mul"}
+_UPDATING = _OF_TWO | {"mul"}
 After = Callable[[Any], None]
 
 
@@ -103,7 +104,7 @@ class StoredUpdates:
         base = name if name == "_to_copy" else name.removeprefix("_foreach_").removesuffix("_")
         if name in _NORMALISING:
             return self._normalised(args, module)
-        if base not in _KEEPING:
+        if base not in _FOLLOWED:
             return None
         calls = [self._stored_first(base, own, more) for own, more in _calls(name, args)]
         if base == "sub":
@@ -244,7 +245,7 @@ class StoredUpdates:
 
     def _computed(self, base: str, chain: _Chain, result: Tensor, more: Sequence[Any], kwargs: Any) -> _Chain:
         """The chain with the exact result of an operation."""
-        if base in ("_to_copy", "clone"):
+        if base in _COPYING:
             return (
                 chain if result.dtype in SHORT_DTYPES else replace(chain, exact=sampled(result, result.shape, _SAMPLE))
             )

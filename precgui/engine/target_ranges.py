@@ -15,7 +15,6 @@ _BOUNDS = {  # of the results of a function
     "sigmoid": (0.0, 1.0), "sigmoid_": (0.0, 1.0), "tanh": (-1.0, 1.0), "tanh_": (-1.0, 1.0), "_softmax": (0.0, 1.0),
     "relu": (0.0, math.inf), "relu_": (0.0, math.inf), "softplus": (0.0, math.inf),
 }  # fmt: skip
-_KEEPING = {"_to_copy", "clone"}  # as each view
 _MOST_OF_A_STEP = 2
 _NUMBERS = 1 << 16  # that are looked at
 
@@ -39,7 +38,7 @@ class TargetRanges(Watcher):
             return
         if call.name in _BOUNDS:
             self._made[call.out] = call.name.strip("_"), call.module
-        elif (call.func.is_view or call.name in _KEEPING) and (made := self._made.get(call.args[0])) is not None:
+        elif call.keeps_numbers and (made := self._made.get(call.args[0])) is not None:
             self._made[call.out] = made
 
     def compared(self, kind: str, outputs: Tensor, target: Tensor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, ClassVar, NamedTuple
 
+from precgui.engine.operation_names import keeps_numbers
 from precgui.engine.tensor_marks import TensorMarks
 
 Facts = dict[str, list[dict[str, Any]]]  # rows by the name that the run file has for them
@@ -20,6 +21,11 @@ class OperationCall(NamedTuple):
     out: Any
     module: str | None  # whose forward pass is running; None outside of the model
     in_optimizer: bool = False
+
+    @property
+    def keeps_numbers(self) -> bool:
+        """Whether the result is the numbers of the first operand in another place, shape or format."""
+        return keeps_numbers(self.func, self.name)
 
     @property
     def second(self) -> Any:
