@@ -6,6 +6,15 @@ import ast
 
 from precgui.lint.arguments import keyword
 from precgui.lint.constants import constant
+from precgui.lint.method_names import (
+    CASTS,
+    CONVERSIONS,
+    FP32_IN_AUTOCAST,
+    PRODUCTS,
+    SAME_FORMAT,
+    SAME_OBJECT,
+    SAME_VALUES,
+)
 from precgui.lint.source import CallSite, Source, is_disabled
 from precgui.lint.variables import NameBinding, Variable
 
@@ -16,19 +25,8 @@ _DTYPES = {
     "torch.half": "fp16", "torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float": "fp32",
     "torch.float32": "fp32", "torch.double": "fp64", "torch.float64": "fp64",
 }  # fmt: skip
-_CASTS = {"half": "fp16", "bfloat16": "bf16", "float": "fp32", "double": "fp64"}
-_SAME_OBJECT = {"cuda", "cpu", "eval", "train", "requires_grad_", "detach", "contiguous", "clone", "to", "type"}
 SAME_MODEL = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "deepcopy"}
-SAME_VALUES = _SAME_OBJECT | {
-    "float", "half", "bfloat16", "double", "squeeze", "unsqueeze", "view", "reshape", "gather", "flatten", "transpose",
-    "permute", "t",
-}  # fmt: skip
-_SAME_FORMAT = (SAME_VALUES - {"to", "type", "float", "half", "bfloat16", "double"}) | {
-    "abs", "sum", "mean", "var", "std", "pow", "square", "sqrt", "exp", "clamp", "norm", "amax", "amin", "relu",
-}  # fmt: skip
-FP32_IN_AUTOCAST = {"sum", "pow", "square", "exp", "norm"}  # on CUDA, of _SAME_FORMAT
 OPERATIONS = {"softmax", "log_softmax", "sigmoid", "tanh", "std", "var", "mean"}
-_PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum", "linear"}
 _MODULES = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 
 
@@ -71,8 +69,8 @@ def cast_of(source: Source, node: ast.AST) -> tuple[str, ast.expr] | None:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return None
     method, operand = node.func.attr, node.func.value
-    if method in _CASTS and not node.args:
-        return _CASTS[method], operand
+    if method in CASTS and not node.args:
+        return CASTS[method], operand
     if method not in ("to", "type"):
         return None
     named = keyword(node, "dtype")
@@ -102,7 +100,7 @@ def is_half(source: Source, node: ast.AST | None, depth: int = 0, *, autocast: b
             return bool(sides) and all(is_half(source, each, depth + 2, autocast=autocast) for each in sides)
         elif isinstance(node, ast.UnaryOp):
             node = node.operand
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SAME_FORMAT:
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SAME_FORMAT:
             own = source.name_of(node.func).startswith("torch.")
             if keyword(node, "dtype") is not None or (own and not node.args):
                 return False
@@ -124,7 +122,7 @@ def model_format(source: Source, node: ast.AST) -> str:
         name = source.name_of(node.func).rpartition(".")[2]
         if name == "from_pretrained":
             return _dtype_of_pretrained(source, keyword(node, "torch_dtype") or keyword(node, "dtype"))
-        if isinstance(node.func, ast.Attribute) and name in _SAME_OBJECT:
+        if isinstance(node.func, ast.Attribute) and name in SAME_OBJECT:
             node = node.func.value
         elif name in SAME_MODEL and node.args:
             node = node.args[0]
@@ -147,7 +145,7 @@ def base(node: ast.AST) -> ast.AST:
     while (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and (node.func.attr in _SAME_OBJECT or node.func.attr in _CASTS)
+        and (node.func.attr in SAME_OBJECT or node.func.attr in CASTS)
     ):
         node = node.func.value
     return node
@@ -170,7 +168,7 @@ def weights_format(
                 text = _made_in(source, each.value)
             if text or each.value is None or not _is_same_model(source, model, each.value):
                 events.append((each.place, each.node, text))
-    for site in source.calls_of(model, *_CASTS, "to", "type"):
+    for site in source.calls_of(model, *CONVERSIONS):
         text = model_format(source, whole_chain(source, site.node)) if source.scope(site.node) is scope else ""
         if text and not isinstance(statement(source, site.node), ast.Assign):
             events.append((site.place, site.node, text))
@@ -294,7 +292,7 @@ def comes_from_product(source: Source, node: ast.AST | None) -> bool:
         if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.MatMult) for each in below):
             return True
         calls = [each for each in below if isinstance(each, ast.Call)][:_MOST_STEPS]
-        if any(source.name_of(each.func).rpartition(".")[2] in _PRODUCTS for each in calls):
+        if any(source.name_of(each.func).rpartition(".")[2] in PRODUCTS for each in calls):
             return True
         modules = [last_module(source, definition(source, each.func)) for each in calls]
         if any(each is not None and source.name_of(each.func) == "torch.nn.Linear" for each in modules):

@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from precgui.lint.arguments import keyword
 from precgui.lint.flow import cast_of, dtype_of, is_cuda, trains
+from precgui.lint.method_names import CONVERSIONS, PRODUCTS
 from precgui.lint.scaler_rules import CLIPS
 from precgui.lint.source import Mistakes, Source, is_disabled
 from precgui.sentences import L_, Sentence
 
 _FP16_TRAINER = ("16", "16-mixed")  # precision of Lightning's Trainer that scales the loss
-_PRODUCTS = ("matmul", "mm", "bmm", "linear", "conv1d", "conv2d", "conv3d", "einsum", "addmm", "baddbmm")
-_CASTS = ("float", "half", "to", "type", "type_as", "bfloat16")
+_MULTIPLYING = PRODUCTS | {"conv1d", "conv2d", "conv3d"}
+_CONVERTING = CONVERSIONS | {"type_as"}
 _MOST_CALLS = 64
 
 
@@ -99,7 +100,7 @@ def _multiplies(source: Source, function: ast.FunctionDef) -> bool:
     calls = [each for each in nodes if isinstance(each, ast.Call)]
     names = [source.name_of(each.func).rpartition(".")[2] for each in calls]
     product = any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.MatMult) for each in nodes)
-    return (product or any(name in _PRODUCTS for name in names)) and not any(name in _CASTS for name in names)
+    return (product or not _MULTIPLYING.isdisjoint(names)) and _CONVERTING.isdisjoint(names)
 
 
 def other_device(source: Source) -> Mistakes:

@@ -8,7 +8,8 @@ from itertools import islice
 
 from precgui.lint.arguments import keyword, number
 from precgui.lint.constants import constant
-from precgui.lint.flow import FP32_IN_AUTOCAST, cast_of, definition, dtype_of, is_half, operation, region_is_fp16
+from precgui.lint.flow import cast_of, definition, dtype_of, is_half, operation, region_is_fp16
+from precgui.lint.method_names import FP32_IN_AUTOCAST
 from precgui.lint.shapes import trailing_shape
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
 from precgui.lint.variables import Variable, path_text

@@ -8,6 +8,7 @@ from itertools import islice
 
 from precgui.lint.arguments import keyword
 from precgui.lint.flow import definition, is_cuda
+from precgui.lint.method_names import SAME_DEVICE
 from precgui.lint.source import CallSite, Mistakes, Source
 from precgui.sentences import L_, Sentence
 
@@ -19,7 +20,6 @@ _HARMLESS = _LAUNCHES | {
     "criterion", "loss_fn", "cross_entropy", "mse_loss", "nullcontext", "relu", "softmax", "sum", "mean", "train",
     "eval", "parameters", "unscale_", "clip_grad_norm_", "inference_mode", "reset_peak_memory_stats",
 }  # fmt: skip
-_SAME_DEVICE = {"to", "type", "float", "half", "bfloat16", "double", "t", "contiguous", "requires_grad_", "detach"}
 _MOST_STEPS = 8
 _TF32_MATMUL = "torch.backends.cuda.matmul.allow_tf32"
 _TF32_CUDNN = "torch.backends.cudnn.allow_tf32"
@@ -65,7 +65,7 @@ def _is_on_cuda(source: Source, node: ast.AST | None) -> bool:
                 return True
             if method == "to" and node.args and is_cuda(source, node.args[0]):
                 return True
-            node = node.func.value if isinstance(node.func, ast.Attribute) and method in _SAME_DEVICE else None
+            node = node.func.value if isinstance(node.func, ast.Attribute) and method in SAME_DEVICE else None
         else:
             node = definition(source, node) if isinstance(node, ast.Name | ast.Attribute) else None
     return False

@@ -6,7 +6,8 @@ from __future__ import annotations
 import ast
 
 from precgui.lint.arguments import keyword, number
-from precgui.lint.flow import SAME_VALUES, binding_before, definition, last_module, returned
+from precgui.lint.flow import binding_before, definition, last_module, returned
+from precgui.lint.method_names import SAME_SHAPE, SAME_VALUES
 from precgui.lint.source import Source
 
 _CREATORS = ("randn", "rand", "zeros", "ones", "empty", "full")
@@ -15,9 +16,6 @@ _LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoad
 _DATASETS = ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset")
 _CHANGE_SHAPE = ("unsqueeze_", "squeeze_", "resize_", "t_", "transpose_", "set_")
 _MOST_STEPS = 12
-_KEEP_SHAPE = {"relu", "sigmoid", "tanh", "softplus", "exp", "abs", "clamp", "float", "to", "cuda", "cpu", "detach",
-               "half", "bfloat16", "double", "clone", "contiguous", "requires_grad_", "sqrt", "sin", "cos", "square",
-               "log"}  # fmt: skip
 
 
 def trailing_shape(source: Source, node: ast.AST, depth: int = 0) -> str:
@@ -129,7 +127,7 @@ def _of_call(source: Source, call: ast.Call, depth: int) -> tuple[str, ast.AST |
         return _of_reduction(source, call, trailing_shape(source, call.func.value, depth + 1)), None
     if name == "flatten" and is_method and not call.args and not call.keywords:
         return "[B]", None
-    if name in _KEEP_SHAPE:
+    if name in SAME_SHAPE:
         if is_method and isinstance(call.func, ast.Attribute):
             return "", call.func.value
         return "", call.args[0] if call.args else None
