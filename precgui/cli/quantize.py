@@ -18,7 +18,8 @@ from precgui.cli.parser import UserError, add_settings
 from precgui.cli.place_option import add_place_option, follow_command, placed_run, without_place
 from precgui.cli.terminal import say
 from precgui.planner.ledger import mib
-from precgui.quantize_job import (
+from precgui.quantize_job import check_output, keep, measure_model, opened
+from precgui.quantize_order import (
     DEFAULT_FORMATS,
     METHODS,
     RECIPE_ADDS,
@@ -26,10 +27,6 @@ from precgui.quantize_job import (
     TARGETS,
     QuantizeOrder,
     check_order,
-    check_output,
-    keep,
-    measure_model,
-    opened,
 )
 from precgui.runs.models.effects import ROUNDED as ROUNDED_WORDS
 from precgui.runs.models.effects import SCORES, TRUTHS, ModelEffects, WholeRow, effects_of

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from precgui.runs.diagnosis import (
+    accumulation_rules,
     block_rules,
     bookkeeping_rules,
     chance_rules,
@@ -72,6 +73,7 @@ RULES: tuple[Rule, ...] = (
     *setup_rules.RULES,
     *loop_rules.RULES,
     *order_rules.RULES,
+    *accumulation_rules.RULES,
     *model_rules.RULES,
     *quantised_rules.RULES,
     *trend_rules.RULES,
