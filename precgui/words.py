@@ -20,7 +20,6 @@ from typing import Any
 from precgui.catalogue import compile_catalogue, is_outdated, write_whole
 from precgui.errors import SentenceError
 from precgui.paths import resources
-from precgui.pseudo import PseudoTranslations
 from precgui.sentences import L_ as L_
 from precgui.sentences import NAMES_OF_USERS, Placeholder, Wording, pieces, placeholders, with_case
 from precgui.sentences import Sentence as Sentence
@@ -29,7 +28,7 @@ from precgui.sentences import filled as filled
 from precgui.sentences import recased as recased
 from precgui.sentences import together as together
 from precgui.sentences import whole as whole
-from precgui.sorted_translations import SortedTranslations
+from precgui.translations import PseudoTranslations, SortedTranslations
 
 VARIABLE = "PRECGUI_LANGUAGE"
 LANGUAGES = {"en": "English", "zh_CN": "简体中文"}  # each in its own words

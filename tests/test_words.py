@@ -21,8 +21,7 @@ from precgui import words
 from precgui.catalogue import compile_catalogue
 from precgui.errors import SentenceError
 from precgui.paths import resources
-from precgui.pseudo import pseudo
-from precgui.sorted_translations import SortedTranslations
+from precgui.translations import SortedTranslations, pseudo
 from precgui.words import Sentence, counted, filled_chinese, translated
 from tests import needs
 from tests.marked import IMPORTED, NOW, calls, marked_texts, texts, unmarked

@@ -87,8 +87,8 @@ def verified_plan(base: RunConfig, args: argparse.Namespace) -> tuple[Assignment
 
     `args` has `formats`, `budget`, `seeds`, `sweep` and `json`. Raises SentenceError.
     """
-    from precgui.engine.assignment.budget_sentence import budget_sentence
     from precgui.engine.assignment.search import assign, assigned_config
+    from precgui.engine.assignment.serving import budget_sentence
 
     kind, budget = _budget(args.budget)
     formats = _formats(args.formats)

@@ -1,20 +1,20 @@
-"""The runs that are open in the window, by key, and the one that every panel is about."""
+"""The runs that are open in the window, by key, the one that every panel is about, and how their files are opened."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
+from collections import deque
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui import paths
-from precgui.events import Event
+from precgui.events import Event, Incident
 from precgui.examples import title_for_reader
-from precgui.gui.damage_notes import DamageNotes
 from precgui.gui.open_run import COLOURS, DASHES, OpenRun, Problem, distinct_name, usual_colour
-from precgui.gui.run_opener import RunOpener
 from precgui.gui.undo import Undo
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
@@ -26,6 +26,7 @@ from precgui.words import _, error_text, translated
 
 MOST_STYLES = 500
 FOLLOW_MS = 1000  # between reads of a run that another process is writing
+NOTES_INTERVAL_MS = 1000
 
 
 class OpenRuns(QObject):
@@ -227,3 +228,116 @@ class OpenRuns(QObject):
         self.styles[opened.run.run_id] = (opened.colour_index, opened.dash_index)
         while len(self.styles) > MOST_STYLES:
             del self.styles[next(iter(self.styles))]
+
+
+@dataclass
+class _Batch:
+    """Files that were chosen together."""
+
+    left: deque[Path]
+    then: Callable[[str], object] | None  # until a file could be opened
+    total: int
+    faults: list[str] = field(default_factory=list)
+
+
+class RunOpener(QObject):
+    """Opens files, the first at once and each other in a turn of the event loop.
+
+    `open_run` opens one file and returns the key of its run, or raises RunFileError; files that cannot be read become
+    one problem, reported after the last file.
+    """
+
+    def __init__(self, open_run: Callable[[Path], str], report: Callable[[Problem], object], parent: QObject) -> None:
+        super().__init__(parent)
+        self._open_run, self._report_problem = open_run, report
+        self._batches: list[_Batch] = []
+        self._turns = QTimer(self, interval=0)
+        self._turns.timeout.connect(lambda: self._open_one(self._batches[0]))
+
+    def open(self, paths: Sequence[Path], then: Callable[[str], object]) -> None:
+        """Open these files, also while others wait; `then` takes the key of the first that could be opened."""
+        if paths:
+            batch = _Batch(deque(paths), then, len(paths))
+            self._batches.append(batch)
+            self._turns.start()
+            self._open_one(batch)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether more files wait to be opened."""
+        return bool(self._batches)
+
+    def _open_one(self, batch: _Batch) -> None:
+        path = batch.left.popleft()
+        if not batch.left:
+            self._batches.remove(batch)
+        if not self._batches:
+            self._turns.stop()
+        try:
+            key = self._open_run(path)
+        except RunFileError as error:
+            batch.faults.append(error_text(error))
+        else:
+            then, batch.then = batch.then, None
+            if then is not None:
+                then(key)
+        if not batch.left:
+            self._report(batch)
+
+    def _report(self, batch: _Batch) -> None:
+        """Name the files that could not be read."""
+        faults = batch.faults
+        if len(faults) == 1:
+            self._report_problem(Problem(faults[0]))
+        elif faults:
+            text = _("{count} of {total} files could not be opened. The details name each of them.")
+            text = text.format(count=len(faults), total=batch.total)
+            self._report_problem(Problem(text, "\n".join(faults)))
+
+
+class DamageNotes(QObject):
+    """Reports missing or damaged parts of the saved runs among `runs` (by key) once, as warnings, while they are open.
+
+    A column is read when something shows it, in whatever thread; so the notes are read once a second. An import
+    has none: its caller reports the result.
+    """
+
+    def __init__(self, runs: Mapping[str, OpenRun], report: Callable[[Problem], object], parent: QObject) -> None:
+        super().__init__(parent)
+        self._runs, self._report = runs, report
+        self._reported: dict[str, set[str]] = {}
+        self._timer = QTimer(self, interval=NOTES_INTERVAL_MS)
+        self._timer.timeout.connect(self._report_all)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a saved run is open."""
+        return self._timer.isActive()
+
+    def report_stopped(self, name: str, batch: Sequence[Event]) -> None:
+        """Report at once that the record of a run has stopped while its training goes on."""
+        for event in batch:
+            if isinstance(event, Incident) and event.kind == "recording_stopped":
+                self._report(Problem(f"{name}: {translated(event.message)}"))
+
+    def add(self, key: str) -> None:
+        """Report the notes of a run that has just been opened, and later ones of it."""
+        if isinstance(run := self._runs[key].run, SavedRun):
+            self._report_new(key, run)
+            self._timer.start()
+
+    def _report_new(self, key: str, run: SavedRun) -> None:
+        reported = self._reported.setdefault(key, set())
+        for note in run.notes:
+            if note not in reported:
+                reported.add(note)
+                self._report(Problem(f"{run.path.name}: {translated(note)}", severity="warning"))
+
+    def _report_all(self) -> None:
+        saved = {key: opened.run for key, opened in self._runs.items() if isinstance(opened.run, SavedRun)}
+        self._reported = {key: notes for key, notes in self._reported.items() if key in saved}
+        for key, run in saved.items():
+            if run.status != "running":  # a file that is being written may be read in the middle of a change
+                self._report_new(key, run)
+        if not saved:
+            self._timer.stop()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import Incident, Status
-from precgui.runs.comparable import why_not_comparable
+from precgui.runs.identity import why_not_comparable
 from precgui.runs.run import Run
 from precgui.runs.signals import Axis, Series
 

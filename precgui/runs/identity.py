@@ -1,12 +1,12 @@
 """The identity of a training: its task, data, metric, batch, steps and start weights; and what must not be compared.
 
 Two runs whose figures are set against each other must have done the same work. Where they did not, the figure is
-withheld and the reason stands in its place. Settings are compared in `runs.comparable`, the record here.
+withheld and the reason stands in its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,24 @@ import numpy as np
 
 from precgui.config.tree import RunConfig
 from precgui.events import Metric
-from precgui.runs.comparable import why_not_comparable
 from precgui.runs.metric import metric_of
 from precgui.runs.run import Run
-from precgui.sentences import Sentence
+from precgui.sentences import L_, Sentence, filled
 
 _HEX_DIGITS = 8
+_FIELDS: tuple[tuple[str, Callable[[RunConfig], object]], ...] = (
+    (L_("another task: {own}, not {base}"), lambda config: config.task),
+    (L_("another model: {own}, not {base}"), lambda config: config.model_name),
+    (L_("another model size: {own}, not {base}"), lambda config: config.model.size),
+    (
+        L_("another sequence length: {own}, not {base}"),
+        lambda config: config.data.sequence_length if config.task == "text" else 0,
+    ),
+    (
+        L_("another image size: {own}, not {base}"),
+        lambda config: config.data.pixels if config.task not in ("text", "digits") else 0,
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -76,3 +88,11 @@ def other_result(run: TrainingIdentity, baseline: TrainingIdentity) -> str:
     if not one or not other or one == other or is_twin:
         return ""
     return Sentence("other start weights: {own}, not {base}", own=one[:_HEX_DIGITS], base=other[:_HEX_DIGITS])
+
+
+def why_not_comparable(own: RunConfig, base: RunConfig) -> str:
+    """The first setting in which the work of two runs differs, as "another task: text, not digits"; empty for none."""
+    for template, value in _FIELDS:
+        if value(own) != value(base):
+            return filled(template, own=value(own), base=value(base))
+    return ""

@@ -6,6 +6,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +22,6 @@ from precgui.runs.step_times import keep_step_time
 from precgui.runs.training_process import TrainingProcess
 from precgui.sanitize import one_line
 from precgui.sentences import L_, Sentence
-from precgui.sweeps.beats import GONE_AFTER_S, BeatWatch
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.folder import QUEUED, SweepFolder
@@ -30,14 +30,15 @@ from precgui.sweeps.plan import Member
 from precgui.sweeps.state import RUN_PROCESS, MemberState
 
 if TYPE_CHECKING:
-    from precgui.config import RunConfig
-    from precgui.events import RunEnded
     from precgui.process.child import StopToken
+
 
 POLL_S = 0.5
 _TRIES, _BETWEEN_TRIES_S = 3, 0.05  # who asks for the owner of the lock holds it for some microseconds
 KILL_AFTER_S = 3.0  # after a stop; the child gives up a step that does not end in `child.GRACE_S`
 WORDS = DeathWords(RUN_PROCESS, L_("the process"), L_("somebody ended it, or the system was out of memory"))
+GONE_AFTER_S = 180.0  # beyond the minute for which a network file system may show an old state
+_OF_A_BEAT = ("host", "boot_id", "pid", "start_ticks", "beats")  # and not its time, which is of another clock
 
 
 class SweepBusy(SweepError):
@@ -275,3 +276,37 @@ def run_in_process(
     ended = training.ended or lost
     assert ended is not None
     return ended
+
+
+@dataclass
+class BeatWatch:
+    """Whether runs of other hosts live, told by their beat, which a living run writes to its file (`EventStore.beat`).
+
+    A process of another host cannot be asked, and clocks of two hosts differ. So a beat is compared with the one before
+    it: where it has been the same for a while by the reader's own `clock`, in seconds, its process is gone, or the
+    system has stopped it.
+    """
+
+    gone_after_s: float = GONE_AFTER_S
+    clock: Callable[[], float] = time.monotonic
+    _seen: dict[Path, tuple[tuple[object, ...], float]] = field(default_factory=dict)
+
+    def is_gone(self, run: Path, beat: Mapping[str, Any]) -> bool:
+        """Whether the beat of a run has stopped for `gone_after_s` of watching; False for a file that is not there.
+
+        Of a file without beats, of an older version, each change counts as one.
+        """
+        now_s, state = self.clock(), tuple(map(beat.get, _OF_A_BEAT)) if beat else _state_of(run)
+        before, since_s = self._seen.get(run, ((), now_s))
+        if not state or state != before:
+            self._seen[run] = state, now_s
+            return False
+        return now_s - since_s >= self.gone_after_s
+
+
+def _state_of(path: Path) -> tuple[int, ...]:
+    try:
+        state = path.stat()
+    except OSError:
+        return ()
+    return state.st_ino, state.st_size, state.st_mtime_ns

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.events import Incident
-from precgui.gui import damage_notes
+from precgui.gui import open_runs
 from precgui.gui.session import Session
 from precgui.runs.file.reader import SavedRun
 
@@ -20,7 +20,7 @@ from precgui.runs.file.reader import SavedRun
 def test_that_damage_of_a_column_that_is_read_late_is_reported_once(
     qtbot: QtBot, run_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(damage_notes, "INTERVAL_MS", 5)
+    monkeypatch.setattr(open_runs, "NOTES_INTERVAL_MS", 5)
     with h5py.File(run_file, "r+") as file:
         rows = len(file["steps/grad_norm"])
         del file["steps/grad_norm"]
@@ -36,7 +36,7 @@ def test_that_damage_of_a_column_that_is_read_late_is_reported_once(
     qtbot.wait(50)
     assert notices[1:] == ["kept.h5: /power/device is damaged."]
     session.runs.close(key)
-    notes = session.findChild(damage_notes.DamageNotes)
+    notes = session.findChild(open_runs.DamageNotes)
     assert notes is not None
     qtbot.waitUntil(lambda: not notes.is_active)
 

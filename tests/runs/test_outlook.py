@@ -13,7 +13,7 @@ from precgui import words
 from precgui.config import PRECISIONS, RunConfig, build
 from precgui.hardware.device import Device
 from precgui.hardware.support import FORMATS, Support
-from precgui.runs.comparable import why_not_comparable
+from precgui.runs.identity import why_not_comparable
 from precgui.runs.outlook import outlook, time_estimate
 from precgui.runs.step_times import keep_step_time, step_time
 from tests.runs.synthetic import live_run, synthetic_events

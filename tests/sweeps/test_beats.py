@@ -23,11 +23,10 @@ from precgui.runs.file.event_store import EventStore
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
 from precgui.sweeps import runner
-from precgui.sweeps.beats import BeatWatch
 from precgui.sweeps.events import SweepEvent, SweepWaits
 from precgui.sweeps.folder import DISCARDED, SweepFolder
 from precgui.sweeps.plan import Member
-from precgui.sweeps.runner import run_sweep
+from precgui.sweeps.runner import BeatWatch, run_sweep
 from precgui.sweeps.state import MemberState
 from tests.sweeps.sample_sweep import small_sweep, write_member
 

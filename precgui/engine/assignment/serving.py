@@ -1,4 +1,4 @@
-"""The search for formats of layers as a task of a child process, and its result as a document."""
+"""The search for formats of layers as a task of a child process; its result as a document, and as a sentence."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from precgui.config import build
 from precgui.config.names import check_format
-from precgui.engine.assignment.budget_sentence import budget_sentence
 from precgui.engine.assignment.search import Assignment, MeasuredPlan, assign, assigned_config
 from precgui.engine.errors import Stopped
 from precgui.errors import SentenceError
-from precgui.sentences import L_, message_of
+from precgui.formats import registry
+from precgui.sentences import L_, Sentence, message_of, together
 
 
 class _Control(Protocol):
@@ -57,3 +57,40 @@ def serve(
     else:
         document = assignment_document(assignment, bits)
         emit({"kind": "assigned", "config": planned.model_dump(), "assignment": document})
+
+
+def budget_sentence(assignment: Assignment, bits: float | None) -> str:
+    """Says that no plan within so many bits of a weight keeps the loss; empty where the best one does.
+
+    A plan keeps the loss where its rise is within the noise of the held-out data. `bits` is None where a rise of the
+    loss was the budget, which the plan then keeps.
+    """
+    if bits is None or not assignment.best.above_noise:
+        return ""
+    parts = [
+        Sentence(
+            "No plan within {bits:g} bits a weight keeps the held-out loss of FP32, {loss:.3g}: the best one raises it "
+            "by {rise:.2g}.",
+            bits=bits,
+            loss=assignment.fp32_loss,
+            rise=assignment.best.rise,
+        )
+    ]
+    keeping = {name: plan for name, plan in assignment.uniform.items() if not plan.above_noise}
+    if keeping:
+        name = min(keeping, key=lambda each: keeping[each].bits)
+        parts.append(
+            Sentence("{name} in all layers keeps it, with {bits:.3g} bits.", name=name, bits=keeping[name].bits)
+        )
+    for name in assignment.uniform:
+        blocks = [each.name for each in registry.blocks().values() if each.element == name]
+        if blocks and name not in keeping:
+            scaled = together(*blocks, between=" and ")
+            parts.append(
+                Sentence(
+                    "{name} has no scale of its own; {scaled} hold the same elements with one.",
+                    name=name,
+                    scaled=scaled,
+                )
+            )
+    return together(*parts)

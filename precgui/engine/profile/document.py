@@ -1,4 +1,4 @@
-"""The profile of a config as one document of plain values: both sides, operations, layers, memory."""
+"""The profile of a config as one document of plain values: both sides, operations with their counts, layers, memory."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import contextlib
 import datetime
 import itertools
 import statistics
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import flop_registry
 
 from precgui.config import RunConfig
 from precgui.engine import device as devices
 from precgui.engine.backend_flags import restored
+from precgui.engine.census import Census
 from precgui.engine.certificate import executed_fp32, gemm_error
 from precgui.engine.errors import EngineError
 from precgui.engine.profile import floors, kinds, layer_rates
-from precgui.engine.profile.counts import Count, OperationCounts
 from precgui.engine.profile.measure import measured_ledger
 from precgui.engine.profile.one_step import step
 from precgui.engine.profile.operations import OperationRow, Profiled
@@ -34,7 +36,8 @@ from precgui.engine.profile.paired import (
     typical,
 )
 from precgui.engine.profile.predict import predicted_ledger
-from precgui.engine.torch_private import named_fused_kernels
+from precgui.engine.profile.recorded_call import RecordedCall, RecordedUse, recorded_call
+from precgui.engine.torch_private import graph_task, named_fused_kernels, operation_name, tree_leaves
 from precgui.planner.ledger import difference_sentence, residual
 from precgui.sentences import L_, Sentence
 
@@ -302,3 +305,47 @@ def _memory(config: RunConfig, say: Say) -> dict[str, Any]:
             return results
         results |= {"fp32": fp32.to_json(), "difference": difference_sentence(fp32, predicted, config.precision)}
     return results
+
+
+@dataclass(slots=True)
+class Count:
+    """Sums over the calls of one operation in one module; `formats` are calls by executed format."""
+
+    calls: int = 0
+    flops: int = 0
+    bytes: int = 0
+    formats: dict[str, int] = field(default_factory=dict)
+
+
+class OperationCounts(Census):
+    """The census by operation and module. Bytes are those of operands and results, each read or written
+    once, which is the least that an operation moves."""
+
+    def __init__(self, model: nn.Module, labels: Mapping[str, str], fp32: str = "fp32") -> None:
+        super().__init__(model, labels, fp32)
+        self.counts: dict[tuple[str, str], Count] = {}
+        self.recorded: dict[RecordedCall, RecordedUse] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        tensors = [t for t in tree_leaves((args, kwargs or {}, out)) if isinstance(t, Tensor)]
+        if not tensors or func.is_view:
+            return out
+        module, name = self._module(), operation_name(func)
+        count = self.counts.setdefault((name, module), Count())
+        count.calls += 1
+        count.bytes += sum(t.numel() * t.element_size() for t in tensors)
+        operands = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.is_floating_point()]
+        if operands and (flops := flop_registry.get(func.overloadpacket)) is not None:
+            flops_of_call = int(flops(*args, **(kwargs or {}), out_val=out))
+            count.flops += flops_of_call
+            call = recorded_call(func, args, kwargs or {}, out, flops_of_call)
+            use = self.recorded.setdefault(call, RecordedUse(phase="forward" if graph_task() == -1 else "backward"))
+            use.calls += 1
+            use.modules[module] = None
+            executed = self._executed(module, operands)
+            count.formats[executed] = count.formats.get(executed, 0) + 1
+        return out
+
+    def _module(self) -> str:
+        return self._modules.of_operation()

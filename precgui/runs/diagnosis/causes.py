@@ -33,10 +33,8 @@ from precgui.runs.diagnosis.blame import (
     vanished_epsilon,
 )
 from precgui.runs.diagnosis.broken_derivatives import broken_derivative
-from precgui.runs.diagnosis.cause import Cause
-from precgui.runs.diagnosis.exponent_cause import of_exponent
-from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Evidence
-from precgui.runs.diagnosis.forward_cause import of_forward
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Cause, Evidence
+from precgui.runs.diagnosis.forward_cause import of_exponent, of_forward
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.diagnosis.origin import Origin

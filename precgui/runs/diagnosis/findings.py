@@ -1,4 +1,4 @@
-"""A finding: a verdict on a run that carries its proof; and its twin, why a fault is ruled out."""
+"""A finding: a verdict on a run that carries its proof; its twin, why a fault is ruled out; the cause of a bad step."""
 
 from __future__ import annotations
 
@@ -252,3 +252,19 @@ def _evidence(each: Evidence) -> dict[str, Any]:
 
 def _plain(value: float | int | str) -> float | int | str:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Of a step that is not finite: `rule` is the name of the finding, `short` a clause for titles."""
+
+    rule: str
+    short: str
+    fix: str
+    evidence: tuple[Evidence, ...] = ()
+    module: str = ""
+    config_change: Mapping[str, Any] = field(default_factory=dict)
+    confidence: float = 0.8
+    certainty: Certainty = "exact"
+    tensors: tuple[str, ...] = ()
+    blame: Blame = UNDECIDED

@@ -6,8 +6,7 @@ import numpy as np
 
 from precgui.runs.diagnosis.analysis import first_update, growth, lower_rate, replay, storage, update_ratios
 from precgui.runs.diagnosis.blame import blame_of, blame_of_symptom, computes_in_16_bits, low_state, rounds_by_itself
-from precgui.runs.diagnosis.cause import Cause
-from precgui.runs.diagnosis.findings import Blame, Evidence
+from precgui.runs.diagnosis.findings import Blame, Cause, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.origin import of_loss
 from precgui.sentences import L_, Sentence, together

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.analysis import Streak, narrow_range, percent, power, streaks
-from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import LONG, non_finite_cause
-from precgui.runs.diagnosis.findings import BEYOND_RANGE, IN_ANY_FORMAT, UNDECIDED, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, IN_ANY_FORMAT, UNDECIDED, Cause, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.sentences import L_, Sentence

@@ -22,9 +22,8 @@ from precgui.runs.diagnosis.analysis import (
     update_ratios,
 )
 from precgui.runs.diagnosis.blame import blame_of_rate, blame_of_symptom, low_state, operations, rounds_by_itself
-from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import non_finite_cause
-from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Cause, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rate_cause import HUGE_UPDATE, LARGE_UPDATES

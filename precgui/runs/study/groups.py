@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,12 @@ from precgui.runs.study.pairs import (
     own_values,
 )
 from precgui.runs.study.places import place_notes
-from precgui.runs.study.reach import common_loss, loss_reached
-from precgui.runs.study.result import LEVEL, Group, GroupMetric, Study, TwinFloor
+from precgui.runs.study.result import LEVEL, Group, GroupMetric, LossReached, Study, TwinFloor
 from precgui.runs.study.run_figures import RunFigures
 from precgui.runs.timing import clock_note
 from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses
-from precgui.runs.verdict.judge import Sample, Verdict, judge
+from precgui.runs.verdict.judge import Sample, Verdict, judge, judge_failures, success_text
 from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference
-from precgui.runs.verdict.success import judge_failures, success_text
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets, goals
 from precgui.sanitize import some_names
 from precgui.sentences import L_, Sentence, counted, filled, together
@@ -309,3 +308,34 @@ def _group(
         metrics=metrics, verdicts=verdicts,
         to_loss=None if loss is None else loss_reached(all_runs, arm.name, loss),
     )  # fmt: skip
+
+
+def common_loss(runs: Sequence[RunFigures], baseline: str) -> float | None:
+    """The worst of the best validation losses of the baseline's runs: each of them has reached it. None without any."""
+    own = [run for run in runs if run.group == baseline and run.kind == "run" and run.came_through]
+    best = [float(np.nanmin(run.validation.loss)) for run in own if np.isfinite(run.validation.loss).any()]
+    return max(best) if best else None
+
+
+def loss_reached(runs: Sequence[RunFigures], group: str, loss: float) -> LossReached:
+    """How many runs of a group reached the loss, and after what time."""
+    own = [run for run in runs if run.group == group and run.kind == "run" and run.status in ("completed", "failed")]
+    places = [(run, place) for run in own if (place := _first(run, loss)) is not None]
+    if not own or len(places) < len(own):
+        return LossReached(loss, len(places), len(own))
+    times = [float(run.validation.time_s[place]) for run, place in places]
+    cpu = [float(run.validation.cpu_s[place]) for run, place in places]
+    energy = [
+        run.joules_per_sample * run.work.samples_per_step * float(run.validation.step[place])
+        for run, place in places
+        if run.joules_per_sample is not None
+    ]
+    return LossReached(
+        loss, len(places), len(own), median(times), median(cpu) if np.isfinite(cpu).all() else None,
+        median(energy) if len(energy) == len(own) else None,
+    )  # fmt: skip
+
+
+def _first(run: RunFigures, loss: float) -> int | None:
+    there = np.flatnonzero(run.validation.loss <= loss)
+    return int(there[0]) if len(there) else None

@@ -1,7 +1,10 @@
-"""From differences paired by seed to one of four words: met, missed, undecided, not measurable.
+"""From differences paired by seed, and from the share of runs that fail, to one of four words: met, missed, undecided,
+not measurable.
 
 Several arms are judged together, because with ten arms one in forty would be called different that is not
-(Holm). All tests are made at the planned interim looks only.
+(Holm). All tests are made at the planned interim looks only. A run that failed has no final accuracy, so it enters no
+mean. A mean of the others alone would flatter the arm: where runs failed, the share of completed runs is the result,
+and the mean is shown but not judged.
 """
 
 from __future__ import annotations
@@ -11,13 +14,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses
 from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference, seeds_for
-from precgui.runs.verdict.skew import skew_caution
-from precgui.sentences import L_, Sentence, counted
+from precgui.runs.verdict.quantiles import share_interval
+from precgui.sentences import L_, Sentence, counted, filled
 
 VerdictWord = Literal["met", "missed", "undecided", "not measurable"]
 VERDICT_WORDS = (L_("met"), L_("missed"), L_("undecided"), L_("not measurable"))
+_OF_FEW = {5: 1.207, 6: 1.239, 7: 1.231}
+_NORMAL_975 = 1.959964
+FEWEST = min(_OF_FEW)
+SKEWED = L_(
+    "the differences are skewed (skewness {skewness:+.1f}; normal values stay within {limit:.1f} in 95 %): the "
+    "t interval is wrong more often than its level says"
+)
+FAILURES_LEVEL = 0.95  # of the interval of a share of failures
 
 
 @dataclass(frozen=True)
@@ -178,3 +191,78 @@ def _p_met(goal: Criterion, difference: PairedDifference) -> float:
 def _p_missed(goal: Criterion, difference: PairedDifference) -> float:
     bound = goal.bound - goal.side * goal.systematic
     return difference.p_below(bound) if goal.side > 0 else difference.p_above(bound)
+
+
+def skewness(values: Sequence[float]) -> float:
+    """The sample skewness sqrt(b1) = m3 / m2^1.5 with the moments about the mean; 0 where all values are equal."""
+    deviations = np.asarray(values, np.float64) - np.mean(values)
+    second = float(np.mean(deviations**2))
+    return float(np.mean(deviations**3)) / second**1.5 if second > 0 else 0.0
+
+
+def limit_of(n: int) -> float:
+    """The size of the skewness that n normal values exceed in 5 % (both sides); infinite below five, of which none can
+    be told.
+
+    Of 5 to 7 values by D'Agostino and Tietjen 1973 (Biometrika 60, 169), of more by the transformation of D'Agostino
+    1970 (Biometrika 57, 679).
+    """
+    if n < FEWEST:
+        return math.inf
+    if n in _OF_FEW:
+        return _OF_FEW[n]
+    kurtosis = 3 * (n * n + 27 * n - 70) * (n + 1) * (n + 3) / ((n - 2) * (n + 5) * (n + 7) * (n + 9))
+    w_squared = math.sqrt(2 * (kurtosis - 1)) - 1
+    delta, alpha = 1 / math.sqrt(0.5 * math.log(w_squared)), math.sqrt(2 / (w_squared - 1))
+    return alpha * math.sinh(_NORMAL_975 / delta) / math.sqrt((n + 1) * (n + 3) / (6 * (n - 2)))
+
+
+def skew_caution(values: Sequence[float], grain: float = 0.0) -> str:
+    """A clause on skewed differences, whose t interval is wrong more often than its level says; empty where no skew is
+    seen.
+
+    Values that spread by no more than the `grain` of the metric are two or three steps of it, whose skewness says
+    nothing.
+    """
+    if len(values) < FEWEST or float(np.std(values, ddof=1)) <= grain:
+        return ""
+    own, limit = skewness(values), limit_of(len(values))
+    return filled(SKEWED, skewness=own, limit=limit) if abs(own) > limit else ""
+
+
+def success_text(failed: int, runs: int) -> str:
+    """The share of failures with its exact 95 % interval, such as "0 of 5 failed: less than 45 %"."""
+    if runs == 1:
+        return Sentence("{failed} of 1 failed: one run tells no share", failed=failed)
+    low, high = (100 * bound for bound in share_interval(failed, runs, FAILURES_LEVEL))
+    if failed == 0:
+        return Sentence("0 of {runs} failed: less than {high:.0f} %", runs=runs, high=high)
+    if failed == runs:
+        return Sentence("{failed} of {runs} failed: more than {low:.0f} %", failed=failed, runs=runs, low=low)
+    return Sentence(
+        "{failed} of {runs} failed: {low:.0f} to {high:.0f} %", failed=failed, runs=runs, low=low, high=high
+    )
+
+
+def judge_failures(failed: int, runs: int, most: int, fewest: int) -> Verdict:
+    """The verdict on "at most so many runs fail": it says what happened, its interval what may be expected.
+
+    Fewer than `fewest` runs, the first look of the plan, can miss the target and not meet it.
+    """
+    if not runs:
+        return Verdict("failures", "not measurable", margin=most, why=L_("no run has ended"))
+    low, high = share_interval(failed, runs, FAILURES_LEVEL)
+    result = Verdict(
+        "failures",
+        "met",
+        failed,
+        (low * runs, high * runs),
+        most,
+        runs,
+        None,
+        success_text(failed, runs),
+        FAILURES_LEVEL,
+    )
+    if failed > most:
+        return replace(result, verdict="missed")
+    return result if runs >= fewest else replace(result, verdict="undecided", seeds_needed=fewest - runs)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from precgui.engine.assignment.budget_sentence import budget_sentence
 from precgui.engine.assignment.search import Assignment, MeasuredPlan
+from precgui.engine.assignment.serving import budget_sentence
 
 
 def _assignment(rise: float) -> Assignment:

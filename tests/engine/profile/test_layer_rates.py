@@ -9,7 +9,7 @@ import torch
 
 from precgui.config import load
 from precgui.engine.profile import layer_rates
-from precgui.engine.profile.counts import OperationCounts
+from precgui.engine.profile.document import OperationCounts
 from precgui.engine.profile.one_step import build_step, step
 from precgui.engine.torch_private import tree_leaves
 

@@ -13,8 +13,7 @@ from precgui.config import load
 from precgui.engine.errors import EngineError
 from precgui.engine.profile import floors, kinds
 from precgui.engine.profile import paired as paired_steps
-from precgui.engine.profile.counts import OperationCounts
-from precgui.engine.profile.document import profile_config
+from precgui.engine.profile.document import OperationCounts, profile_config
 from precgui.engine.profile.one_step import build_step, step
 from precgui.engine.profile.operations import OperationRow, Profiled, ProfilerPhases, profile_of_steps, record_steps
 from precgui.engine.profile.paired import (

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from precgui.engine.ptq import calibration
 from precgui.engine.ptq.channel_scales import awq_scale, smooth_scale
-from precgui.engine.ptq.gptq import DAMPING, gptq
 from precgui.engine.ptq.layer_matrix import channel_peaks, columns_of, rows_of
-from precgui.engine.ptq.methods import METHODS, quantise_layers
+from precgui.engine.ptq.methods import DAMPING, METHODS, gptq, quantise_layers
 from precgui.engine.ptq.quantised_layers import applied
 from precgui.engine.ptq.rounding import round_rows
 from precgui.formats.weight_formats import WeightFormat, round_weights, weight_format

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from precgui.engine.ptq import channel_scales
 from precgui.engine.ptq.channel_scales import awq_scale, smooth_scale
-from precgui.engine.ptq.gptq import DAMPING, gptq
+from precgui.engine.ptq.methods import DAMPING, gptq
 from precgui.formats.checkpoints.target_forms import compressed_layout
 from precgui.formats.weight_formats import weight_format
 from tests.engine.ptq.test_methods import correlated

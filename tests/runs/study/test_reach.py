@@ -8,7 +8,7 @@ import pytest
 from precgui.config import RunConfig
 from precgui.events import Evaluated, StepDone
 from precgui.runs.study.figures import figures_of
-from precgui.runs.study.reach import common_loss, loss_reached
+from precgui.runs.study.groups import common_loss, loss_reached
 from precgui.runs.study.run_figures import ValidationCurve
 from tests.runs.study.sample_runs import figures
 from tests.runs.synthetic import live_run

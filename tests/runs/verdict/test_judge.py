@@ -5,9 +5,16 @@ import math
 import pytest
 
 from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses, planned_looks
-from precgui.runs.verdict.judge import Criterion, Sample, Verdict, judge
-from precgui.runs.verdict.skew import limit_of, skewness
-from precgui.runs.verdict.success import judge_failures, success_text
+from precgui.runs.verdict.judge import (
+    Criterion,
+    Sample,
+    Verdict,
+    judge,
+    judge_failures,
+    limit_of,
+    skewness,
+    success_text,
+)
 
 LOST = Criterion("accuracy_lost", -1, 0.005, "one seed: not a measurement of accuracy")
 SPEED = Criterion("speedup", 1, math.log(2.0), "one seed: not a measurement of speed", log=True)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from html import escape
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.format_colours import place_colour
 from precgui.gui.kit.parts import label
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.open_run import DrawnRun, OpenRun
-from precgui.gui.panels.compare.precision_lines import legend_html
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import BASELINE_SIGNALS, SIGNALS
 from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.runs.baseline import BaselineComparison, window_of
+from precgui.runs.line_styles import line_styles
 from precgui.words import L_, _, translated
 
 _CAPTIONS = {  # averaged, some of the runs
@@ -28,6 +31,7 @@ _CAPTIONS = {  # averaged, some of the runs
 TWO_COLUMNS_PX = 760
 LINE_PX, BASELINE_PX = 1.5, 5.0
 LEAST_HEIGHT = 200
+_ONE_COLOUR = L_("Runs of one precision have its colour and a dash or shade of their own, as in the table.")
 
 
 class CompareCurves(QWidget):
@@ -86,3 +90,25 @@ class CompareCurves(QWidget):
         self.all_runs.setVisible(bool(chosen))
         caption = translated(_CAPTIONS[window > 1, bool(chosen)])
         self.caption.setText(caption.format(steps=window, drawn=len(requested), runs=len(runs)))
+
+
+def in_colours_of_precisions(runs: Sequence[OpenRun], precisions: Sequence[str]) -> list[OpenRun]:
+    """Copies of the runs in the colours of their precisions, which stand in the same order."""
+    styles = line_styles({run.key: precision for run, precision in zip(runs, precisions, strict=True)})
+    return [
+        replace(run, colour_index=style.colour, dash_index=style.dash, shade=style.shade)
+        for run, style in zip(runs, styles.values(), strict=True)
+    ]
+
+
+def legend_html(drawn: Sequence[DrawnRun], precisions: Sequence[str]) -> str:
+    """A square and the precisions for each colour among drawn lines; a sentence where runs share one."""
+    by_colour: dict[int, list[str]] = {}
+    for run, precision in zip(drawn, precisions, strict=True):
+        by_colour.setdefault(run.colour_index, []).append(precision)
+    squares = [
+        f"<span style='color:{place_colour(place)}'>■</span>&nbsp;{escape(', '.join(dict.fromkeys(names)))}"
+        for place, names in by_colour.items()
+    ]
+    is_shared = any(len(names) > 1 for names in by_colour.values())
+    return " &nbsp; ".join([*squares, escape(translated(_ONE_COLOUR))] if is_shared else squares)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from collections.abc import Sequence
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.answer import Answer, thread
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.answer_label import AnswerLabel
 from precgui.gui.kit.choice import ignore_wheel
@@ -24,13 +28,13 @@ from precgui.gui.panels.compare.report_export import ReportExport
 from precgui.gui.panels.compare.sixteen_bits_view import SixteenBitsView
 from precgui.gui.panels.compare.study_tables import NO_STUDY, ClaimsView, EnergyView, FiguresView, MatrixView
 from precgui.gui.panels.compare.trade_off import TradeOffView
-from precgui.gui.panels.compare.ungrouped_runs import UngroupedRuns
 from precgui.gui.plots.bands_view import BandsView
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
+from precgui.runs.report.ungrouped import ungrouped_report
 from precgui.runs.study.claims import untested_claims
-from precgui.runs.verdict.targets import Targets
+from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
 from precgui.words import L_, _, n_, recased, translated, whole
 
 _EMPTY = L_(
@@ -294,3 +298,47 @@ def _study_title(grid: object, folder: str) -> str:
         "Study {name}: {count} runs are left; this may change",
         left,
     ).format(name=grid.title, count=left)
+
+
+class UngroupedRuns(QObject):
+    """`read` comes when `content` is that of the runs that were asked for; None, with `why`, where there is none."""
+
+    read = Signal()
+
+    def __init__(self, session: Session, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._asked: tuple[object, ...] = ()
+        self.targets: Targets = DEFAULT_TARGETS
+        self.content: ReportContent | None = None
+        self.why = ""
+        self._work = Answer(self, answered=self._take, failed=self._refuse)
+
+    def paths(self) -> list[Path]:
+        """The files of open runs that have ended; runs of other programs have no settings to group by."""
+        runs = [opened.run for opened in self._session.runs.values()]
+        return [
+            run.path for run in runs if run.path is not None and run.path.suffix == ".h5" and run.status != "running"
+        ]
+
+    def ask(self) -> None:
+        """Read the open runs again where others are open now, or have ended since."""
+        paths, targets = self.paths(), self.targets
+        asked = (*paths, targets)
+        if asked == self._asked:
+            return
+        self._asked = asked
+        self._work.ask(thread(_report, paths, targets), latest_only=True)
+
+    def _take(self, content: ReportContent) -> None:
+        self.content, self.why = content, ""
+        self.read.emit()
+
+    def _refuse(self, why: str) -> None:
+        self.content, self.why = None, why
+        self.read.emit()
+
+
+def _report(paths: Sequence[Path], targets: Targets) -> ReportContent:
+    """Raises RunFileError for a file that cannot be read, ValueError where no study is possible."""
+    return ungrouped_report(paths, targets)

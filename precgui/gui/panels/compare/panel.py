@@ -16,11 +16,10 @@ from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import is_covered
 from precgui.gui.open_run import OpenRun, Problem
 from precgui.gui.panels.compare.answer_bar import AnswerBar
-from precgui.gui.panels.compare.curves import CompareCurves
+from precgui.gui.panels.compare.curves import CompareCurves, in_colours_of_precisions
 from precgui.gui.panels.compare.differences_view import DifferencesView
 from precgui.gui.panels.compare.groups import SIXTEEN_BITS, GroupsView
 from precgui.gui.panels.compare.models_view import ModelsView
-from precgui.gui.panels.compare.precision_lines import in_colours_of_precisions
 from precgui.gui.panels.compare.table import CompareTable
 from precgui.gui.session import Session
 from precgui.gui.theme import themes

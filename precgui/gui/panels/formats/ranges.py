@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
-from PySide6.QtCore import QEvent, QPointF, Qt, QTimer
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSizeF, Qt, QTimer
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats import text
@@ -21,7 +23,6 @@ from precgui.gui.format_colours import format_colour
 from precgui.gui.kit.busy import Busy
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.formats.choose import FormatMenu
-from precgui.gui.panels.formats.dot_labels import LabelledDot, place_labels
 from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
@@ -35,6 +36,18 @@ ROOM_FOR_WORDS = 38  # pixels of a row from which on words stand above the bars
 LOG_2 = math.log10(2)
 DIGITS = (-0.65, 1.55)  # log10 of the significant digits that are in view
 AXES_PX = 50  # of the height of a plot
+Anchor = tuple[float, float]
+# Of a label, 0 to 1 from its left and its upper edge, and the side of the dot it stands at.
+SIDES: tuple[tuple[Anchor, Anchor], ...] = (
+    ((0.5, 1.0), (0.0, -1.0)),  # above
+    ((0.0, 0.5), (1.0, 0.0)),  # at the right
+    ((0.5, 0.0), (0.0, 1.0)),  # below
+    ((1.0, 0.5), (-1.0, 0.0)),  # at the left
+    ((0.0, 1.0), (0.7, -0.7)),  # between these four
+    ((0.0, 0.0), (0.7, 0.7)),
+    ((1.0, 0.0), (-0.7, 0.7)),
+    ((1.0, 1.0), (-0.7, -0.7)),
+)
 
 
 class RangesTab(QWidget):
@@ -233,3 +246,54 @@ def _log10(value: Fraction) -> float:
     """The decimal logarithm of a positive rational, also beyond the range of doubles."""
     mantissa, _, exponent = text.approximate(value, 17).partition("e")
     return math.log10(float(mantissa)) + int(exponent or 0)
+
+
+@dataclass(frozen=True)
+class LabelledDot:
+    """A dot at a place of the plot, in pixels from its upper left corner, and the size of its label in pixels."""
+
+    centre: QPointF
+    radius_px: float
+    label: QSizeF
+
+
+@dataclass(frozen=True)
+class LabelPlace:
+    """The anchor of the label and the point that it is fixed to, in the pixels of the dots."""
+
+    anchor: Anchor
+    point: QPointF
+
+
+def place_labels(dots: Sequence[LabelledDot], room: QRectF) -> list[LabelPlace]:
+    """A place for each label in turn: the first side on which it covers least of the dots, the labels and the edge."""
+    circles = [
+        QRectF(dot.centre.x() - dot.radius_px, dot.centre.y() - dot.radius_px, 2 * dot.radius_px, 2 * dot.radius_px)
+        for dot in dots
+    ]
+    taken: list[QRectF] = []
+    places: list[LabelPlace] = []
+    for index, dot in enumerate(dots):
+        others = [*circles[:index], *circles[index + 1 :], *taken]
+        options = [_option(dot, anchor, side) for anchor, side in SIDES]
+        costs = [_covered_px(box, others) + _outside_px(box, room) for _, box in options]
+        place, box = options[costs.index(min(costs))]
+        taken.append(box)
+        places.append(place)
+    return places
+
+
+def _option(dot: LabelledDot, anchor: Anchor, side: Anchor) -> tuple[LabelPlace, QRectF]:
+    point = dot.centre + QPointF(*side) * dot.radius_px
+    corner = point - QPointF(anchor[0] * dot.label.width(), anchor[1] * dot.label.height())
+    return LabelPlace(anchor, point), QRectF(corner, dot.label)
+
+
+def _covered_px(box: QRectF, others: Sequence[QRectF]) -> float:
+    common = [box.intersected(other) for other in others]
+    return sum(part.width() * part.height() for part in common)
+
+
+def _outside_px(box: QRectF, room: QRectF) -> float:
+    inside = box.intersected(room)
+    return box.width() * box.height() - inside.width() * inside.height()

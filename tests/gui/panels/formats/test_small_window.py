@@ -12,9 +12,8 @@ from pytestqt.qtbot import QtBot
 
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.formats.control_grid import ControlGrid
-from precgui.gui.panels.formats.dot_labels import LabelledDot, place_labels
 from precgui.gui.panels.formats.lab import LabTab
-from precgui.gui.panels.formats.ranges import RangesTab
+from precgui.gui.panels.formats.ranges import LabelledDot, RangesTab, place_labels
 
 
 def test_that_a_label_avoids_other_dots_other_labels_and_the_edge() -> None:

@@ -1,8 +1,9 @@
-"""A compiled catalogue that is searched, not read: each text is looked up when it is shown."""
+"""Translations beside those of `gettext`: a catalogue that is searched, not read, and texts for tests of the layout."""
 
 from __future__ import annotations
 
 import bisect
+import re
 import struct
 from gettext import NullTranslations
 
@@ -11,6 +12,10 @@ _HEADER = struct.Struct("<5I")  # magic, revision, texts, start of the table of 
 _ENTRY = struct.Struct("<2I")  # length and start of a text
 _CONTEXT_END = b"\x04"  # between a context and its text
 _FORMS_END = b"\0"  # between the forms of a text with a plural
+KEPT = re.compile(r"(\{[^{}]*\}|<[^<>]*>|&\w+;|`[^`]*`|%\S|\n)")
+_ACCENTS = str.maketrans("aceinouyACEINOUY", "áçéíñóúýÁÇÉÍÑÓÚÝ")
+_LONGER = 0.4
+_WORD = 7  # letters of a word of the padding
 
 
 class SortedTranslations(NullTranslations):
@@ -81,3 +86,30 @@ class SortedTranslations(NullTranslations):
         """Length and start of a text, in bytes."""
         length, start = _ENTRY.unpack_from(self._content, table + _ENTRY.size * place)
         return length, start
+
+
+def pseudo(text: str) -> str:
+    """A text with accents, 40 % longer."""
+    parts = KEPT.split(text)
+    shown = [part if at % 2 else part.translate(_ACCENTS) for at, part in enumerate(parts)]
+    letters = sum(len(part) for part in parts[::2])
+    return "".join(shown) + _padding(round(letters * _LONGER))
+
+
+def _padding(letters: int) -> str:
+    """So many letters; many are words, so that a text that wraps still can."""
+    words, rest = divmod(letters, _WORD + 1)
+    return ("ō" * _WORD + " ") * words + "ō" * rest
+
+
+class PseudoTranslations(NullTranslations):
+    """A catalogue that has every text, with accents and 40 % longer, its placeholders and markup untouched."""
+
+    def gettext(self, message: str) -> str:
+        return pseudo(message)
+
+    def pgettext(self, context: str, message: str) -> str:
+        return pseudo(message)
+
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+        return pseudo(msgid1 if n == 1 else msgid2)
