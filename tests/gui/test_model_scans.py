@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.formats.checkpoints.suffixes import SUFFIXES
 from precgui.gui.open_run import Problem
-from precgui.gui.panels.library.model_button import ModelButton
+from precgui.gui.panels.library.buttons import ModelButton
 from precgui.gui.session import Session
 from precgui.runs.models.model_file import holds_scan
 from tests.formats.checkpoint_files import safetensors

@@ -14,7 +14,7 @@ from precgui.gui.notices import Notices
 from precgui.gui.open_run import Problem
 from precgui.gui.panels.compare.groups import GroupsView
 from precgui.gui.panels.compare.panel import ComparePanel
-from precgui.gui.panels.library.studies_menu import StudiesMenu
+from precgui.gui.panels.library.buttons import StudiesMenu
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.study_cells import grid_table, summary
 from precgui.gui.panels.setup.panel import SetupPanel

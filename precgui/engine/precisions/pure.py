@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.amp import slow_bf16
 from precgui.engine.precisions.base import Precision
-from precgui.engine.precisions.master_weights import MasterWeights
+
+WriteBack = Callable[[Tensor, int], Tensor]  # the FP32 weight and its place among the weights, to the stored format
 
 
 class TrueHalf(Precision):
@@ -50,3 +52,43 @@ class BF16Pure(TrueHalf):
     def _convert(self, model: nn.Module) -> nn.Module:
         self.notes += slow_bf16(self.device)
         return super()._convert(model)
+
+
+class MasterWeights:
+    """The optimizer updates FP32 copies; the model's own weights follow them.
+
+    Kept copies hold what the low format cannot (FP32 master weights). With `kept=False` a copy exists during one step
+    only: the weights are what the low format holds, rounded by `write_back`. Parameters that are FP32 already
+    are updated as they are.
+    """
+
+    def __init__(
+        self, weights: Sequence[nn.Parameter], *, kept: bool = True, write_back: WriteBack = lambda weight, _: weight
+    ) -> None:
+        self.weights = list(weights)
+        self._kept, self._write_back = kept, write_back
+        self.parameters = [w if w.dtype is torch.float32 else nn.Parameter(w.detach().float()) for w in self.weights]
+        self._pairs = [(w, m) for w, m in zip(self.weights, self.parameters, strict=True) if w is not m]
+        if not kept:
+            self._release()
+
+    def take_gradients(self) -> None:
+        """Hand the model's gradients to the copies, as FP32; the model's are dropped."""
+        for weight, master in self._pairs:
+            if not self._kept:
+                master.data = weight.detach().float()
+            master.grad = None if weight.grad is None else weight.grad.float()
+            weight.grad = None
+
+    @torch.no_grad()
+    def give_weights(self) -> None:
+        """Round the copies into the model's weights."""
+        for place, (weight, master) in enumerate(self._pairs):
+            weight.copy_(self._write_back(master, place))
+        if not self._kept:
+            self._release()
+
+    def _release(self) -> None:
+        for _, master in self._pairs:
+            master.data = master.data.new_empty(0)
+            master.grad = None

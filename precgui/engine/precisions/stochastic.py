@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.emulation.operands import BatchSeed
-from precgui.engine.precisions.master_weights import MasterWeights
-from precgui.engine.precisions.pure import BF16Pure
+from precgui.engine.precisions.pure import BF16Pure, MasterWeights
 from precgui.engine.quantize.elements import quantize
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from precgui.runs.speedup.slower_modules import slower_modules
-from precgui.runs.speedup.step_parts import times_of, total_s
 from precgui.sentences import L_, Sentence, together
 
 
@@ -196,3 +195,16 @@ TEXTS: dict[str, tuple[str, Any, Any]] = {
     "data": (L_("Waiting for data"), _data, _data_fix),
     "unexplained": (L_("Unexplained"), _unexplained, _say(L_("Profile again on a quiet machine."))),
 }  # fmt: skip
+
+
+def times_of(side: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds of the parts of a step in one precision."""
+    return {
+        "products": float(side["products_s"]), "casts": float(side["casts_s"]), "others": float(side["others_s"]),
+        "gaps": float(side["gaps_s"]), "data": float(side["data_s"]),
+    }  # fmt: skip
+
+
+def total_s(side: Mapping[str, Any]) -> float:
+    """Seconds of a step and of the wait for its data."""
+    return float(side["step_s"]) + float(side["data_s"])

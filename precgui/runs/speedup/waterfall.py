@@ -18,9 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from precgui.runs.speedup.factor_texts import TEXTS
+from precgui.runs.speedup.factor_texts import TEXTS, times_of, total_s
 from precgui.runs.speedup.slower_modules import slower_modules
-from precgui.runs.speedup.step_parts import times_of, total_s
 from precgui.runs.speedup.trials import Trial, trial_of
 from precgui.runs.verdict.paired import paired_difference
 from precgui.sentences import L_, Sentence, filled, recased, together

@@ -21,11 +21,10 @@ from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.gui.open_run import Problem
 from precgui.gui.panels.library.arrange_bar import ArrangeBar
+from precgui.gui.panels.library.buttons import ModelButton, StudiesMenu
 from precgui.gui.panels.library.diagnoses import FolderDiagnoses
 from precgui.gui.panels.library.folder import RunsFolder
-from precgui.gui.panels.library.model_button import ModelButton
 from precgui.gui.panels.library.quantised_dialog import IntegerModels
-from precgui.gui.panels.library.studies_menu import StudiesMenu
 from precgui.gui.panels.library.studies_view import StudiesView
 from precgui.gui.panels.library.table import NOTE, STEPS, TITLE, RunFilter, RunTable
 from precgui.gui.panels.library.view import ConfirmBar, RunsView, tool
