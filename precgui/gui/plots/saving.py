@@ -10,6 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtWidgets import QFileDialog, QWidget
 
+from precgui.gui.kit.file_dialogs import ask_for_new_file
 from precgui.gui.plots import export
 from precgui.gui.plots.chart import Chart
 from precgui.gui.plots.signals import grouped
@@ -51,14 +52,10 @@ class ChartExport(QObject):
         """Open the dialog for a form; the file is written when a person accepts it."""
         requested = FORMS[form]
         title, kinds = translated(requested.text).rstrip("."), translated(requested.filter)
-        dialog = QFileDialog(self._widget, title, str(ChartExport.folder), kinds)
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(requested.suffix)
-        dialog.selectFile(_file_name(chart) + requested.suffix)
-        dialog.fileSelected.connect(lambda name: self.save(chart, form, Path(name)))
-        dialog.finished.connect(dialog.deleteLater)
-        dialog.open()
-        return dialog
+        return ask_for_new_file(
+            self._widget, title, ChartExport.folder, kinds, lambda path: self.save(chart, form, path),
+            suffix=requested.suffix, name=_file_name(chart) + requested.suffix,
+        )  # fmt: skip
 
     def save(self, chart: Chart, form: str, path: Path) -> None:
         """Write the file; a long record is written bit by bit while the window goes on."""

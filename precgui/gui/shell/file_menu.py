@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QMimeData, QObject, Qt, QUrl
+from PySide6.QtCore import QMimeData, QObject, QUrl
 from PySide6.QtGui import QAction, QDesktopServices
-from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
+from PySide6.QtWidgets import QMenu, QWidget
 
 from precgui.examples import example
 from precgui.formats.checkpoints.suffixes import is_checkpoint
 from precgui.gui.answer import Answer, thread
+from precgui.gui.kit.file_dialogs import ask_for_files, ask_for_folder
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.notices import Notice, Notices
 from precgui.gui.settings import Settings
-from precgui.gui.theme import themes
 from precgui.paths import is_example, runs_dir
 from precgui.runs.tensorboard.event_file import holds_events
 from precgui.words import L_, _, error_text, translated
@@ -138,12 +138,7 @@ class Files(QObject):
 
     def ask(self) -> None:
         folder = self._settings["files/last_folder"] or str(self._folder())
-        dialog = QFileDialog(self._window, _("Open runs"), folder, translated(RUN_FILES))
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        themes().dress(dialog)
-        dialog.filesSelected.connect(lambda names: self.open([Path(name) for name in names]))
-        dialog.open()
+        ask_for_files(self._window, _("Open runs"), folder, translated(RUN_FILES), self.open)
 
     def open_example(self, name: str) -> None:
         """Show a bundled example."""
@@ -154,14 +149,8 @@ class Files(QObject):
 
     def ask_study(self) -> None:
         """Ask for the folder of a study."""
-        if self._session is None:
-            return
-        dialog = QFileDialog(self._window, _("Open the folder of a study"), str(self._folder()))
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        themes().dress(dialog)
-        dialog.fileSelected.connect(self._session.open_study)
-        dialog.open()
+        if self._session is not None:
+            ask_for_folder(self._window, _("Open the folder of a study"), self._folder(), self._session.open_study)
 
     def fill_recent(self, menu: QMenu) -> None:
         """One entry a recent file; one that is gone is shown, but cannot be chosen."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.answer import Answer, thread
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.answer_label import AnswerLabel
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages
+from precgui.gui.kit.file_dialogs import ask_for_folder
 from precgui.gui.kit.folded_text import FoldedText
 from precgui.gui.kit.pages import PageStack
 from precgui.gui.kit.plain_text import plain_tip
@@ -278,11 +279,7 @@ class GroupsView(Pages):
             self._session.study.read_groups()
 
     def ask_for_folder(self) -> None:
-        dialog = QFileDialog(self, _("Open the folder of a study"), str(self._session.folder))
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(self._session.open_study)
-        dialog.open()
+        ask_for_folder(self, _("Open the folder of a study"), self._session.folder, self._session.open_study)
 
 
 def _study_title(grid: object, folder: str) -> str:

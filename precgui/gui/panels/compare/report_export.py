@@ -6,10 +6,10 @@ import re
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 
 from precgui.gui.answer import Answer, thread
+from precgui.gui.kit.file_dialogs import ask_for_new_file
 from precgui.gui.open_run import Problem
 from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
@@ -52,15 +52,11 @@ class ReportExport(QPushButton):
             return
         text, suffix, files = KINDS[kind]
         folder = self._session.study.folder or self._session.folder
-        dialog = QFileDialog(self, translated(text).removesuffix("..."), str(folder), translated(files))
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(suffix)
-        dialog.setOption(QFileDialog.Option.DontConfirmOverwrite)
         name = re.sub(r"[^\w.-]+", "-", self.content.title).strip("-.") or "report"
-        dialog.selectFile(f"{name}.{suffix}")
-        dialog.fileSelected.connect(lambda chosen: self.write(kind, Path(chosen)))
-        dialog.open()
+        ask_for_new_file(
+            self, translated(text).removesuffix("..."), folder, translated(files), partial(self.write, kind),
+            suffix=suffix, name=f"{name}.{suffix}", replaces=False,
+        )  # fmt: skip
 
     def write(self, kind: ReportKind, path: Path) -> None:
         """Write in a thread; a notice says what became of it."""

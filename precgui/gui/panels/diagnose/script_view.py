@@ -7,11 +7,12 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFileDialog, QFrame, QPlainTextEdit, QScrollArea, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats.claims import claims_about
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.code_edit import CodeEdit
+from precgui.gui.kit.file_dialogs import ask_for_file
 from precgui.gui.kit.measures import fixed_font
 from precgui.gui.kit.parts import button, column, label, row
 from precgui.gui.kit.plain_text import plain_tip
@@ -166,12 +167,7 @@ class ScriptView(QWidget):
         self.editor.setPlainText(text)
 
     def _ask(self) -> None:
-        dialog = QFileDialog(self, _("Open a script"), "", _("Python (*.py *.ipynb);;All files (*)"))
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        themes().dress(dialog)
-        dialog.fileSelected.connect(lambda path: self.open(Path(path)))
-        dialog.open()
+        ask_for_file(self, _("Open a script"), "", _("Python (*.py *.ipynb);;All files (*)"), self.open)
 
     def _check(self) -> None:
         text = self.editor.toPlainText()

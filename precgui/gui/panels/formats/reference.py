@@ -12,7 +12,6 @@ from PySide6.QtCore import QModelIndex, QRect, QSize, QSortFilterProxyModel, Qt,
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QFileDialog,
     QHBoxLayout,
     QLineEdit,
     QPushButton,
@@ -28,6 +27,7 @@ from precgui.formats.catalogue import catalogue
 from precgui.formats.claims import CLAIMS, Claim
 from precgui.formats.model import BlockFormat, FloatFormat
 from precgui.formats.registry import get, prose
+from precgui.gui.kit.file_dialogs import ask_for_new_file
 from precgui.gui.panels.formats.bit_layout import FIELDS
 from precgui.gui.panels.formats.bit_paint import field_colours
 from precgui.gui.panels.formats.format_table import SORT_ROLE, FormatTable, Row
@@ -208,11 +208,8 @@ class ReferenceTab(QWidget):
     # Export
 
     def _ask_export(self) -> None:
-        dialog = QFileDialog(self, _("Export the table of formats"), "formats.csv", "CSV (*.csv);;JSON (*.json)")
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.fileSelected.connect(lambda name: self.export(Path(name)))
-        dialog.open()
+        kinds = "CSV (*.csv);;JSON (*.json)"
+        ask_for_new_file(self, _("Export the table of formats"), "formats.csv", kinds, self.export)
 
     def export(self, path: Path) -> None:
         """Write the table as CSV, or everything as JSON if the name ends so."""

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QWidget
 
 from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
 from precgui.gui.answer import Answer, ProgressCallback, computation
+from precgui.gui.kit.file_dialogs import ask_for_file
 from precgui.words import _
 
 Load = Callable[[Path, str], Any]
@@ -53,11 +54,8 @@ class TensorSource(QWidget):
         row.addWidget(self.names, 1)
 
     def _ask(self) -> None:
-        dialog = QFileDialog(self, _("Open a tensor"), "", _("Tensors (*.npy *.safetensors *.pt *.pth);;All files (*)"))
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.fileSelected.connect(lambda name: self.open_file(Path(name)))
-        dialog.open()
+        kinds = _("Tensors (*.npy *.safetensors *.pt *.pth);;All files (*)")
+        ask_for_file(self, _("Open a tensor"), "", kinds, self.open_file)
 
     def open_file(self, path: Path) -> None:
         """Show the first tensor of a file and offer the others."""

@@ -9,11 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
     QComboBox,
-    QFileDialog,
     QGridLayout,
     QMenu,
     QProgressBar,
@@ -24,6 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.answer import Answer, ProgressCallback, child, computation, thread
+from precgui.gui.kit.file_dialogs import ask_for_new_file
 from precgui.gui.kit.icons import icon
 from precgui.gui.panels.hardware.bench_result import PARTS, ResultView
 from precgui.gui.panels.hardware.cards import label, scrolled
@@ -71,12 +71,8 @@ class ExportButton(QToolButton):
         if result is None:
             return
         text = write(result)
-        dialog = QFileDialog(self, _("Save the result"), f"precgui-bench.{suffix}")
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(suffix)
-        dialog.fileSelected.connect(lambda path: self.save(Path(path), text))
-        dialog.open()
+        name = f"precgui-bench.{suffix}"
+        ask_for_new_file(self, _("Save the result"), name, "", lambda path: self.save(path, text), suffix=suffix)
 
     def save(self, path: Path, text: str) -> None:
         """Write the text and report success or the error."""

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QMenu, QWidget
 
 from precgui.config.new_places import package_name
 from precgui.config.precision_traits import traits
 from precgui.gui.answer import Answer, child, thread
+from precgui.gui.kit.file_dialogs import ask_for_folder, ask_for_new_file
 from precgui.gui.open_run import OpenRun, Problem
 from precgui.gui.run_task import at_run
 from precgui.gui.session import Session
@@ -77,18 +78,14 @@ class Exports(QObject):
         """Ask where to write, then write."""
         path = opened.run.path
         assert path is not None
-        dialog = QFileDialog(self._panel, translated(kind.text).removesuffix("..."), str(path.parent))
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        if kind.suffix:
-            dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-            dialog.setNameFilters([translated(kind.files)])
-            dialog.setDefaultSuffix(kind.suffix)
-            dialog.setOption(QFileDialog.Option.DontConfirmOverwrite)
-            dialog.selectFile(f"{path.stem}.{kind.suffix}")
-        else:
-            dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.fileSelected.connect(lambda name: self.write(kind, opened, Path(name)))
-        dialog.open()
+        title, write = translated(kind.text).removesuffix("..."), partial(self.write, kind, opened)
+        if not kind.suffix:
+            ask_for_folder(self._panel, title, path.parent, write)
+            return
+        ask_for_new_file(
+            self._panel, title, path.parent, translated(kind.files), write, suffix=kind.suffix,
+            name=f"{path.stem}.{kind.suffix}", replaces=False,
+        )  # fmt: skip
 
     def write(self, kind: ExportKind, opened: OpenRun, place: Path) -> None:
         """Write the run there; the notice that follows names the files or the fault."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QFileDialog, QMenu, QPushButton, QWidget
 
 from precgui.formats.checkpoints.suffixes import SUFFIXES
+from precgui.gui.kit.file_dialogs import ask_for_file, ask_for_folder
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.session import Session
 from precgui.sweeps.folder import is_sweep
@@ -45,11 +45,7 @@ class StudiesMenu(QPushButton):
         menu.addAction(_("Open another folder...")).triggered.connect(self.ask)
 
     def ask(self) -> None:
-        dialog = QFileDialog(self, _("Open the folder of a study"), str(self._session.folder))
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(self._session.open_study)
-        dialog.open()
+        ask_for_folder(self, _("Open the folder of a study"), self._session.folder, self._session.open_study)
 
 
 def studies_in(folder: Path) -> list[Path]:
@@ -77,12 +73,10 @@ class ModelButton(QPushButton):
     def ask(self, *, folder: bool) -> QFileDialog:
         """Ask for a model and scan it."""
         kinds = " ".join(f"*{suffix}" for suffix in SUFFIXES)
-        dialog = QFileDialog(self, _("Scan a model"), str(Path.home()), _("Models ({kinds})").format(kinds=kinds))
-        dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(lambda name: self._session.models.scan(Path(name)))
-        dialog.open()
-        return dialog
+        if folder:
+            return ask_for_folder(self, _("Scan a model"), Path.home(), self._session.models.scan)
+        names = _("Models ({kinds})").format(kinds=kinds)
+        return ask_for_file(self, _("Scan a model"), Path.home(), names, self._session.models.scan)
 
     def _act(self) -> None:
         if self._session.models.is_scanning:

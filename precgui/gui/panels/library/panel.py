@@ -8,12 +8,13 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.answer import Answer, thread
 from precgui.gui.broken_runs import BrokenRuns, may_go_on
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.empty_state import EmptyState, Pages
+from precgui.gui.kit.file_dialogs import ask_for_folder
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.parts import label
 from precgui.gui.kit.plain_text import ElidedLabel, PlainInputDialog, PlainLabel, plain_tip
@@ -393,11 +394,7 @@ class LibraryPanel(QWidget):
         self.refresh()
 
     def ask_for_folder(self) -> None:
-        dialog = QFileDialog(self, _("Choose the folder of runs"), str(self._session.folder))
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(lambda name: self._session.set_folder(Path(name)))
-        dialog.open()
+        ask_for_folder(self, _("Choose the folder of runs"), self._session.folder, self._session.set_folder)
 
 
 @dataclass(frozen=True)

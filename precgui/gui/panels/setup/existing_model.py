@@ -14,11 +14,11 @@ from precgui.errors import SentenceError
 from precgui.formats.checkpoints.suffixes import SUFFIXES
 from precgui.gui.answer import Answer, child
 from precgui.gui.kit.consent import Consent
+from precgui.gui.kit.file_dialogs import ask_for_file, ask_for_folder, ask_for_new_file
 from precgui.gui.kit.parts import button, column, label, named, row
 from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.gui.model_scans import SUFFIX
 from precgui.gui.session import Session
-from precgui.gui.theme import themes
 from precgui.gui.where import Where
 from precgui.places.models import quantize_there
 from precgui.places.placed_task import TaskPlace
@@ -112,24 +112,15 @@ class ExistingModel(QWidget):
     def ask(self, *, folder: bool) -> QFileDialog:
         """Ask for a model."""
         kinds = " ".join(f"*{suffix}" for suffix in (*SUFFIXES, ".h5"))
-        dialog = QFileDialog(
-            self, _("Choose a model"), str(Path.home()), _("Models and runs ({kinds})").format(kinds=kinds)
-        )
-        themes().dress(dialog)
-        dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)
-        dialog.fileSelected.connect(self.source.setText)
-        dialog.open()
-        return dialog
+        title, then = _("Choose a model"), lambda path: self.source.setText(str(path))
+        if folder:
+            return ask_for_folder(self, title, Path.home(), then)
+        return ask_for_file(self, title, Path.home(), _("Models and runs ({kinds})").format(kinds=kinds), then)
 
     def ask_place(self) -> QFileDialog:
         """Ask where the quantised model is written."""
-        dialog = QFileDialog(self, _("Choose a new name"), self.place.text() or str(self._session.folder))
-        themes().dress(dialog)
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setFileMode(QFileDialog.FileMode.AnyFile)
-        dialog.fileSelected.connect(self.place.setText)
-        dialog.open()
-        return dialog
+        start = self.place.text() or self._session.folder
+        return ask_for_new_file(self, _("Choose a new name"), start, "", lambda path: self.place.setText(str(path)))
 
     def _suggest_place(self) -> None:
         """A target needs a place; the first one that comes to mind is beside the runs."""

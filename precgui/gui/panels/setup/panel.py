@@ -13,10 +13,8 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
-    QFileDialog,
     QFrame,
     QHBoxLayout,
-    QLabel,
     QMenu,
     QPushButton,
     QScrollArea,
@@ -45,9 +43,10 @@ from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.empty_state import panel_head
+from precgui.gui.kit.file_dialogs import ask_for_file, ask_for_new_file
 from precgui.gui.kit.form import Form
 from precgui.gui.kit.icons import icon
-from precgui.gui.kit.parts import named, row
+from precgui.gui.kit.parts import label, named, row
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
@@ -162,7 +161,13 @@ class SetupPanel(QWidget):
         source = (start_from, self.recipes, self.gallery_button, (self.recipe_note, 1))
         column.addLayout(row(*source, *self._tools.values()))  # of its own, so that both fit into a small window
         column.addSpacing(4)
-        self._of_training = [start_from, *parts, self.recipe_note, _heading(_("Precision"), page), self.form]
+        self._of_training = [
+            start_from,
+            *parts,
+            self.recipe_note,
+            label(_("Precision"), kind="heading", wrap=False),
+            self.form,
+        ]
         self.existing = ExistingModel(self._session, self.consent, self)
         column.addWidget(self.existing)
         column.addWidget(self._of_training[-2])
@@ -333,21 +338,11 @@ class SetupPanel(QWidget):
         self._tell("info", _("The configuration was saved as {path}").format(path=path))
 
     def ask_to_load(self) -> None:
-        dialog = QFileDialog(self, _("Load a configuration"), str(Path.home()), translated(TOML_FILES))
-        themes().dress(dialog)
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(lambda name: self.load(Path(name)))
-        dialog.open()
+        ask_for_file(self, _("Load a configuration"), Path.home(), translated(TOML_FILES), self.load)
 
     def ask_to_save(self) -> None:
-        dialog = QFileDialog(self, _("Save the configuration"), str(Path.home()), translated(TOML_FILES))
-        themes().dress(dialog)
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix("toml")
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(lambda name: self.save(Path(name)))
-        dialog.open()
+        kinds = translated(TOML_FILES)
+        ask_for_new_file(self, _("Save the configuration"), Path.home(), kinds, self.save, suffix="toml")
 
     def copy_command(self) -> None:
         """Put the command that starts this run on the clipboard."""
@@ -505,9 +500,3 @@ class SetupPanel(QWidget):
             self.message.setText(
                 self.study.fault or (reported if busy else _("Study, from {name}").format(name=Path(self.source).name))
             )
-
-
-def _heading(text: str, parent: QWidget) -> QLabel:
-    heading = PlainLabel(text, parent)
-    heading.setProperty("kind", "heading")
-    return heading

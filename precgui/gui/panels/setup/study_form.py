@@ -10,7 +10,6 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
-    QFileDialog,
     QFrame,
     QGridLayout,
     QHBoxLayout,
@@ -25,6 +24,7 @@ from precgui.config import PRECISION_GROUPS, PRECISIONS, RunConfig
 from precgui.errors import SentenceError
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.file_dialogs import ask_for_folder
 from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.targets_dialog import TargetsDialog
@@ -286,11 +286,8 @@ class StudySettings(QWidget):
         self.targets_button.setText(_("Targets...") if targets == DEFAULT_TARGETS else _("Targets (own)..."))
 
     def ask_for_folder(self) -> None:
-        dialog = QFileDialog(self, _("Choose a new, empty folder for the study"), str(self.folder.parent))
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(self.path.setText)
-        dialog.open()
+        title = _("Choose a new, empty folder for the study")
+        ask_for_folder(self, title, self.folder.parent, lambda path: self.path.setText(str(path)))
 
 
 def estimate_text(estimate: SweepEstimate) -> str:
