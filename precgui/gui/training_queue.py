@@ -161,30 +161,27 @@ class TrainingQueue(QObject):
             self.attach(known)
         elif known is not None:
             self._runs.choose(known, by_hand=True)
-        elif self._is_free():
-            try:
-                config = build_accepted(line.config)[0]
-            except ConfigError as error:
-                text = _("The run at {place} cannot be shown: {why}").format(place=place.name, why=error_text(error))
-                self._report(Problem(text))
-                return
+        elif self._is_free() and (config := self._config_there(place, line)) is not None:
             path = new_run_path(self._folder(), config)
             run = _run_there(place, config, line, path)
             placed = PlacedRun(place, line.job, path, part=line.part)
             self._follow(self._runs.add(run), self._thread_at(place, placed), is_shown=True, by_hand=True)
+
+    def _config_there(self, place: NamedPlace, line: JobLine) -> RunConfig | None:
+        """The config of a run at a place; None, with a notice, where it is none."""
+        try:
+            return build_accepted(line.config)[0]
+        except ConfigError as error:
+            text = _("The run at {place} cannot be shown: {why}").format(place=place.name, why=error_text(error))
+            self._report(Problem(text))
+            return None
 
     def go_on_there(self, place: NamedPlace, line: JobLine, path: Path) -> None:
         """Let a run go on at its place from its last checkpoint, and bring its whole file to `path`; follow one that
         goes on already."""
         from precgui.places.placed_job import PlacedRun
 
-        if not self._is_free():
-            return
-        try:
-            config = build_accepted(line.config)[0]
-        except ConfigError as error:
-            text = _("The run at {place} cannot be shown: {why}").format(place=place.name, why=error_text(error))
-            self._report(Problem(text))
+        if not self._is_free() or (config := self._config_there(place, line)) is None:
             return
         if (key := self._runs.key_of(path)) is not None:
             self._runs.close(key)

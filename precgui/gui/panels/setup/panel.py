@@ -161,16 +161,11 @@ class SetupPanel(QWidget):
         source = (start_from, self.recipes, self.gallery_button, (self.recipe_note, 1))
         column.addLayout(row(*source, *self._tools.values()))  # of its own, so that both fit into a small window
         column.addSpacing(4)
-        self._of_training = [
-            start_from,
-            *parts,
-            self.recipe_note,
-            label(_("Precision"), kind="heading", wrap=False),
-            self.form,
-        ]
+        heading = label(_("Precision"), kind="heading", wrap=False)
+        self._of_training = [start_from, *parts, self.recipe_note, heading, self.form]
         self.existing = ExistingModel(self._session, self.consent, self)
         column.addWidget(self.existing)
-        column.addWidget(self._of_training[-2])
+        column.addWidget(heading)
         column.addWidget(self.precision)
         column.addWidget(self.outlook)
         column.addWidget(self.study)
