@@ -17,7 +17,7 @@ from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, cost
 from precgui.runs.figures import FIGURES
 from precgui.runs.known_settings import NOT_KNOWN, flat, is_given, observed_settings
 from precgui.runs.metric import value_text
-from precgui.runs.recorded_facts import breaks_sentence
+from precgui.runs.recorded_facts import breaks_sentence, rows_of
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.sanitize import one_line
@@ -223,25 +223,23 @@ def setting_text(value: object) -> str:
 
 def _precision_changes(changes: object) -> Iterator[RunFact]:
     """The precision that each step of a schedule went on in, with the trigger that was reached."""
-    for change in changes if isinstance(changes, list | tuple) else ():
-        if isinstance(change, Mapping):
-            name, trigger = plain_text(change.get("precision")), plain_text(change.get("trigger"))
-            yield RunFact(
-                Sentence("From step {step}", step=plain_text(change.get("step"))),
-                Sentence("{name} ({trigger})", name=name, trigger=trigger),
-            )
+    for change in rows_of(changes):
+        name, trigger = plain_text(change.get("precision")), plain_text(change.get("trigger"))
+        yield RunFact(
+            Sentence("From step {step}", step=plain_text(change.get("step"))),
+            Sentence("{name} ({trigger})", name=name, trigger=trigger),
+        )
 
 
 def _later_census(changes: object) -> Iterator[FactGroup]:
     """A group for the first step in each further precision of a schedule."""
-    for change in changes if isinstance(changes, list | tuple) else ():
-        if isinstance(change, Mapping):
-            title = Sentence(
-                "Formats counted in step {step}, {precision}",
-                step=plain_text(change.get("step")),
-                precision=plain_text(change.get("precision")),
-            )
-            yield FactGroup(title, tuple(_census(change.get("census"))))
+    for change in rows_of(changes):
+        title = Sentence(
+            "Formats counted in step {step}, {precision}",
+            step=plain_text(change.get("step")),
+            precision=plain_text(change.get("precision")),
+        )
+        yield FactGroup(title, tuple(_census(change.get("census"))))
 
 
 def _census(census: object) -> Iterator[RunFact]:
@@ -288,14 +286,13 @@ def _certificate_title(environment: Mapping[str, Any]) -> str:
 
 def _later_certificates(changes: object) -> Iterator[FactGroup]:
     """A certificate for each further precision of a schedule."""
-    for change in changes if isinstance(changes, list | tuple) else ():
-        if isinstance(change, Mapping):
-            title = Sentence(
-                "Arithmetic as tried on the device from step {step} on, {precision}",
-                step=plain_text(change.get("step")),
-                precision=plain_text(change.get("precision")),
-            )
-            yield FactGroup(title, tuple(_certificate(change.get("certificate"))))
+    for change in rows_of(changes):
+        title = Sentence(
+            "Arithmetic as tried on the device from step {step} on, {precision}",
+            step=plain_text(change.get("step")),
+            precision=plain_text(change.get("precision")),
+        )
+        yield FactGroup(title, tuple(_certificate(change.get("certificate"))))
 
 
 def _certificate(certificate: object) -> Iterator[RunFact]:

@@ -106,7 +106,7 @@ def weights_sources(run: SavedRun) -> dict[str, str]:
 def breaks_sentence(run: Run) -> str:
     """After which steps the run broke off and went on from a checkpoint; empty for a run in one piece."""
     breaks = run.environment.get("breaks")
-    known = [each for each in breaks if isinstance(each, Mapping)] if isinstance(breaks, list) else []
+    known = rows_of(breaks)
     if not known:
         return ""
     steps = ", ".join(str(each.get("step")) for each in known)
@@ -119,8 +119,12 @@ def breaks_sentence(run: Run) -> str:
 def fact_rows(run: Run, name: str) -> list[Mapping[str, Any]]:
     """The rows of a fact that has some; [] where none were recorded."""
     result = fact(run, name)
-    every = [] if isinstance(result, Missing) else result.get("all", [])
-    return [each for each in every if isinstance(each, Mapping)] if isinstance(every, list) else []
+    return [] if isinstance(result, Missing) else rows_of(result.get("all"))
+
+
+def rows_of(value: object) -> list[Mapping[str, Any]]:
+    """The objects in a list of a run file; [] for all else that may stand in its place."""
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def fp32_repetition(run: Run, step: int) -> Mapping[str, Any]:

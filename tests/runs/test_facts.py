@@ -18,6 +18,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.facts import RunFact, bytes_text, run_facts, seconds_text, setting_text, settings
 from precgui.runs.live import LiveRun
 from precgui.runs.page import page, write_page
+from precgui.runs.recorded_facts import rows_of
 
 SLOW = "this CPU has no fast BF16: a product takes 50 times its FP32 time; the numbers are BF16's, the speed is not"
 
@@ -205,3 +206,9 @@ def test_that_names_of_modules_operations_and_keys_are_not_translated() -> None:
     finally:
         words.use("en")
     assert {"loss", "sum", "weight"} <= {*names}
+
+
+def test_that_only_the_objects_in_a_list_of_a_file_are_its_rows() -> None:
+    assert rows_of([{"step": 1}, 2, None, {"step": 3}]) == [{"step": 1}, {"step": 3}]
+    for other in (5, "given", {"step": 1}, None, 0.5):
+        assert rows_of(other) == []

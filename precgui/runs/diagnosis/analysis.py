@@ -13,6 +13,7 @@ from precgui.config.precision_traits import TRAITS
 from precgui.runs.diagnosis.findings import REPLAY
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.nan_aware import largest, nonzero
+from precgui.runs.recorded_facts import rows_of
 from precgui.sentences import Sentence
 
 FP16_LARGEST = 65504.0
@@ -283,8 +284,7 @@ def recorded_optimizers(m: Measurements) -> list[Mapping[str, Any]]:
     if not m.own_loop:
         return [m.config.optimizer.model_dump()]
     recorder = m.environment.get("recorder")
-    optimizers = recorder.get("optimizers") if isinstance(recorder, Mapping) else None
-    return [each for each in optimizers if isinstance(each, Mapping)] if isinstance(optimizers, list) else []
+    return rows_of(recorder.get("optimizers")) if isinstance(recorder, Mapping) else []
 
 
 def has_no_optimizer(m: Measurements) -> bool:

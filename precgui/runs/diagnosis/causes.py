@@ -39,6 +39,7 @@ from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.diagnosis.origin import Origin
 from precgui.runs.diagnosis.rate_cause import of_rate
+from precgui.runs.recorded_facts import rows_of
 from precgui.sentences import L_, Sentence, together
 
 LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
@@ -158,7 +159,7 @@ def _of_given(m: Measurements, place: int) -> Cause | None:
     """A tensor that was there before the forward pass, no weight, holds NaN or Inf: a mask, a schedule, a target."""
     step = int(m.steps[place])
     rows = [row for row in m.fact_rows("exact_steps") if row.get("step") == step]
-    given = [each for row in rows for each in row.get("given") or [] if isinstance(each, Mapping)]
+    given = [each for row in rows for each in rows_of(row.get("given"))]
     if not given:
         return None
     first, low = given[0], computes_in_16_bits(m)

@@ -14,7 +14,7 @@ from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Find
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number, text, whole
+from precgui.runs.recorded_facts import number, rows_of, text, whole
 from precgui.sentences import L_, Sentence
 
 STEP, UPDATE = "inexact-step", "inexact-update"
@@ -165,8 +165,7 @@ def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding
         return None
     row = max(far, key=_distance)
     cause = row["cause"]
-    named = [cause.get("cancelled")] if _is_cancelled(row) else cause.get("operations") or []
-    operations = [each for each in named if isinstance(each, Mapping)]
+    operations = rows_of([cause.get("cancelled")] if _is_cancelled(row) else cause.get("operations"))
     if not operations:
         return None
     first, step = operations[0], whole(row, "step")

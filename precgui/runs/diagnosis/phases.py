@@ -10,6 +10,7 @@ from typing import Any
 from precgui.config.names import check_precision
 from precgui.config.schedule import changes_of
 from precgui.runs.diagnosis.findings import Finding
+from precgui.runs.recorded_facts import rows_of
 from precgui.runs.run import Run
 from precgui.sentences import Sentence
 
@@ -51,9 +52,7 @@ def phases_of(run: Run) -> tuple[Phase, ...]:
 
 
 def _changes(entries: object) -> Iterator[tuple[int, str, dict[str, Mapping[str, Any]]]]:
-    for entry in entries if isinstance(entries, list | tuple) else ():
-        if not isinstance(entry, Mapping):
-            continue
+    for entry in rows_of(entries):
         step, name = entry.get("step"), entry.get("precision")
         if not isinstance(step, int) or not isinstance(name, str):
             continue

@@ -14,7 +14,7 @@ from precgui.runs.diagnosis.findings import BEYOND_RANGE, TOO_FEW_DIGITS, Eviden
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import largest, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number, whole
+from precgui.runs.recorded_facts import number, rows_of, whole
 from precgui.sentences import L_, Sentence
 
 _SPIKE = 2.0  # of the largest value in the history: all above it saturates by an octave or more
@@ -246,8 +246,7 @@ def clipped_in_quantisation(m: Measurements) -> Answer:
 
 def _seen(row: Mapping[str, Any]) -> list[tuple[float, float, int]]:
     """Share that is kept, error and step of each watched step of a rounded tensor."""
-    steps = row.get("steps")
-    known = [each for each in steps if isinstance(each, Mapping)] if isinstance(steps, list) else []
+    known = rows_of(row.get("steps"))
     return [(number(each, "kept", 1.0), number(each, "error"), whole(each, "step")) for each in known]
 
 

@@ -12,7 +12,7 @@ from precgui.runs.diagnosis.findings import COMPARED, Evidence, Finding, RuledOu
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number, text, whole
+from precgui.runs.recorded_facts import number, rows_of, text, whole
 from precgui.sentences import L_, Sentence, as_given, recased, together
 
 _SOME, _OF_OPTIMIZER = Sentence("a tensor of the loop"), Sentence("of the optimizer")
@@ -51,8 +51,7 @@ def lost_updates(m: Measurements) -> Answer:
 
 
 def _steps(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    steps = row.get("steps")
-    return [each for each in steps if isinstance(each, Mapping)] if isinstance(steps, list) else []
+    return rows_of(row.get("steps"))
 
 
 def _is_lost(m: Measurements, row: Mapping[str, Any]) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from pathlib import Path
@@ -14,7 +16,6 @@ from numpy.typing import NDArray
 
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text, safe_hdf5
-from precgui.runs.file.recent_views import recent_views
 from precgui.runs.file.safe_hdf5 import Torn, Unusable
 from precgui.runs.file.schema import BEAT, EVENT_ROW, ROWS_VALID, TABLES, Column
 from precgui.runs.file.snapshot import FileSnapshot
@@ -27,6 +28,7 @@ _CHANGED = L_("The file was changed, moved or deleted after it was opened; what 
 
 P = ParamSpec("P")
 R = TypeVar("R")
+MOST_OPEN = 8  # HDF5 takes up to several MiB for an open file, and the system a handle
 
 
 def _locked(method: Callable[Concatenate[RunFileView, P], R]) -> Callable[Concatenate[RunFileView, P], R]:
@@ -323,3 +325,25 @@ def _check_type(item: h5py.Dataset, spec: Column) -> None:
         raise Unusable(L_("has a type that a run file does not have"))
     if len(item.shape) != 1 + len(spec.row) or any(b and a != b for a, b in zip(item.shape[1:], spec.row, strict=True)):
         raise Unusable(L_("has a shape that a run file does not have"))
+
+
+class RecentViews:
+    """Views in the order of their last use, the oldest beyond `most` released. Thread-safe."""
+
+    def __init__(self, most: int = MOST_OPEN) -> None:
+        self._most = most
+        self._views: OrderedDict[int, weakref.ref[RunFileView]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def used(self, view: RunFileView) -> None:
+        """Note the use of a view, and release those that were not used for the longest time."""
+        with self._lock:
+            self._views[id(view)] = weakref.ref(view)
+            self._views.move_to_end(id(view))
+            over = [self._views.popitem(last=False)[1] for _ in range(len(self._views) - self._most)]
+        for reference in over:
+            if (old := reference()) is not None and old is not view:
+                old.release()
+
+
+recent_views = RecentViews()

@@ -11,8 +11,7 @@ import numpy as np
 import psutil
 
 import precgui
-from precgui.runs.file.contents import RunFileView
-from precgui.runs.file.recent_views import MOST_OPEN, RecentViews
+from precgui.runs.file.contents import MOST_OPEN, RecentViews, RunFileView
 from tests.runs.synthetic import open_writer, synthetic_events
 
 
