@@ -1,4 +1,4 @@
-"""What is asked of the measurement of formats on a trained model, checked before anything is loaded."""
+"""The request for a measurement of formats on a trained model, checked before anything is loaded."""
 
 from __future__ import annotations
 

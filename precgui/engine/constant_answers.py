@@ -126,9 +126,10 @@ class ConstantAnswers(Watcher):
         if bias is not None and isinstance(out, Tensor) and out.dim() > 1 and isinstance(args[bias], Tensor):
             if args[bias].requires_grad and args[bias].shape == out.shape[1:2]:
                 self._scores[out] = out.shape[1]
-        elif keeps_numbers(func, name) or name == "_log_softmax":
-            classes = self._scores.get(args[0])
-            for each in as_list(out) if classes is not None else ():
+        elif (keeps_numbers(func, name) or name == "_log_softmax") and (
+            (classes := self._scores.get(args[0])) is not None
+        ):
+            for each in as_list(out):
                 if isinstance(each, Tensor):
                     self._scores[each] = classes
 
