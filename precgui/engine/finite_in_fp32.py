@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from precgui.engine.operation_names import (
 )
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list, graph_task, transform_level, tree_map
-from precgui.engine.watcher import OperationCall, Watcher
+from precgui.engine.watcher import Facts, OperationCall, Watcher
 
 _PLAIN = (Tensor, nn.Parameter)
 _MOST = 2**24  # elements of a tensor that is computed again
@@ -43,6 +43,8 @@ _REPEATED = {  # beside those that are elementwise: they write to no operand, al
 }  # fmt: skip
 _OF_SMALL = {"log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "pow"}
 _KEEPING = {"clamp", "clamp_min", "add", "abs", "sqrt"}  # an epsilon
+_EXPONENTIALS = {"exp", "exp2"}
+_BOUNDED = 0.1  # of the sums of exponentials
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ class FiniteInFp32(Watcher):
     An operation whose result in 16 bits is 0, 1 or not finite where FP32 computes another number is computed in FP32 as
     well, and so is what follows from it, as long as that differs so. No random numbers are drawn. An epsilon that is
     0 in FP16 is noted where it is divided by, or its root or logarithm is taken; and Inf of an overflow where it makes
-    most of a result 0 that FP32 and FP16 could hold, as 1 / Inf does in a norm. Of a backward pass only the operations
-    that make a gradient Inf in FP16 of finite numbers are computed again, each by itself.
+    most of a result 0 that FP32 and FP16 could hold, as 1 / Inf does in a norm. So is a sum of exponentials that is 0
+    in FP16 alone, where a lower bound in its place is divided by, or its logarithm is taken. Of a backward pass only
+    the operations that make a gradient Inf in FP16 of finite numbers are computed again, each by itself.
     """
 
     fact = "finite_in_fp32"
@@ -72,6 +75,8 @@ class FiniteInFp32(Watcher):
         super().__init__()
         self._beside = TensorMarks[_Beside]()
         self._epsilons = TensorMarks[float]()
+        self._bounds = TensorMarks[tuple[_Beside, float]]()  # in place of sums that are 0: what made them so, how many
+        self._bounded: dict[Hashable, dict[str, Any]] = {}
 
     @torch.no_grad()
     def observe(self, call: OperationCall) -> None:
@@ -82,6 +87,7 @@ class FiniteInFp32(Watcher):
             self._gradient(func, name, args, kwargs, out)
             return
         self._epsilon(func, name.removesuffix("_"), args, out, module)
+        self._read_bound(func, name, args, out, module)
         first = out[0] if isinstance(out, list | tuple) and out else out
         if type(first) not in _PLAIN or not first.is_floating_point() or first.numel() > _MOST or first.is_meta:
             return
@@ -92,6 +98,8 @@ class FiniteInFp32(Watcher):
             self._beside.forget(first)
             return
         wide = func(*tree_map(self._widened, args), **tree_map(self._widened, kwargs))
+        if known is not None and (name in LOWER_BOUNDS or name == "add"):
+            self._bound(args[0], first, wide, known)
         for low, other in zip(as_list(out), as_list(wide), strict=False):
             if type(low) in _PLAIN and low.is_floating_point() and low.shape == other.shape:
                 self._keep(name, low, other, known, module, lambda: func(*tree_map(_own, args), **kwargs))
@@ -152,6 +160,38 @@ class FiniteInFp32(Watcher):
                 "made_in": known.module, "operation": operation, "format": known.format, "value": value,
                 "module": module, "step": self._step,
             }  # fmt: skip
+
+    def _bound(self, operand: Any, low: Tensor, wide: Tensor, known: _Beside) -> None:
+        """Follow a lower bound that takes the place of sums of exponentials which are 0, and more than it in FP32."""
+        is_sum = known.kind == "zero" and known.operation in _EXPONENTIALS and isinstance(operand, Tensor)
+        if not is_sum or operand.shape != low.shape or wide.shape != low.shape:
+            return
+        floor = low.detach().float()
+        share = float(((operand == 0) & (floor > 0) & (wide.float() > 2 * floor)).float().mean())
+        if share > _BOUNDED:
+            self._bounds[low] = known, share
+
+    def _read_bound(self, func: Any, name: str, args: Any, out: Any, module: str | None) -> None:
+        operand = args[1] if name == "div" and len(args) > 1 else args[0] if args else None
+        if not self._bounds or (bound := self._bounds.get(operand)) is None:
+            return
+        known, share = bound
+        if isinstance(out, Tensor) and keeps_numbers(func, name):
+            self._bounds[out] = bound
+        if name != "div" and name not in _OF_SMALL:
+            return
+        key = known.format, known.operation, module
+        before = self._bounded.get(key)
+        if before is None and len(self._bounded) >= self.most_rows:
+            return
+        count = 1 if before is None else before["count"] + (before["step"] != self._step)
+        self._bounded[key] = {
+            "operation": "bounded_sum", "format": known.format, "share": share, "made_by": known.operation,
+            "largest": 0.0, "module": known.module, "step": self._step, "count": count,
+        }  # fmt: skip
+
+    def facts(self) -> Facts:
+        return super().facts() | {"lost_values": list(self._bounded.values())}
 
     def _gradient(self, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
         """Note a gradient that FP16 made Inf out of finite numbers: of the passes seen, that with the least in FP32."""

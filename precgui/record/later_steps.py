@@ -13,6 +13,7 @@ from precgui.engine.broadcast_losses import BroadcastLosses
 from precgui.engine.cancellation import Cancellations
 from precgui.engine.coarse_integers import CoarseIntegers
 from precgui.engine.coarse_roundings import CoarseRoundings
+from precgui.engine.compared_scores import ComparedScores
 from precgui.engine.constant_answers import ConstantAnswers
 from precgui.engine.exponent_sources import ExponentSources
 from precgui.engine.finite_in_fp32 import FiniteInFp32
@@ -43,6 +44,7 @@ from precgui.engine.torch_private import (
     is_anything_compiled,
     operation_name,
 )
+from precgui.engine.unit_decays import UnitDecays
 from precgui.engine.unshifted_targets import UnshiftedTargets
 from precgui.engine.watcher import Facts, OperationCall, Watcher
 from precgui.engine.write_times import WriteTimes
@@ -80,7 +82,7 @@ class Watchers:
             self._cancellations, CoarseIntegers(model), BroadcastLosses(), LostValues(model), CoarseRoundings(model),
             RepeatedActivations(), HandQuantisers(model), quantised, self._finite, constants, FlatUnits(),
             UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, arguments, ShortData(model),
-            self._masked,
+            self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, arguments]

@@ -16,13 +16,14 @@ from tests.faults import (
     rewritten_faults,
     setup_faults,
     state_faults,
+    vanishing_faults,
     whole_number_faults,
 )
 from tests.faults.class_faults import FAULTS, HEALTHY
 from tests.faults.odd_loops import judged
 
 assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
-assert data_faults and setup_faults and whole_number_faults and loss_faults
+assert data_faults and setup_faults and whole_number_faults and loss_faults and vanishing_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)

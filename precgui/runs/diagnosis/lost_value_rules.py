@@ -17,7 +17,7 @@ _FEWEST_STEPS = 2  # in which a rounding was seen
 _WHOLE = DIGITS | {"fp32": 24, "fp64": 53}  # whole numbers up to 2 to this power are distinct
 _MERGED = 0.25  # share of whole numbers that are no longer distinct
 _RADIANS = 0.25
-_BY_HAND, _BEFORE = "coarse rounding", "short_data"
+_BY_HAND, _BEFORE, _SCORES, _BOUNDED = "coarse rounding", "short_data", "coarse_scores", "bounded_sum"
 
 
 def merged_positions(m: Measurements) -> Answer:
@@ -106,8 +106,11 @@ def vanished_values(m: Measurements) -> Answer:
     """Data, targets or weights of samples that a cast to FP16 makes zero."""
     rows = m.fact_rows("lost_values")
     bad = [row for row in rows if row.get("format") == "fp16" and row.get("operation") == "cast"]
-    if not m.own_loop or not m.n or not bad:
+    bounded = [row for row in rows if row.get("operation") == _BOUNDED and number(row, "count") >= _FEWEST_STEPS]
+    if not m.own_loop or not m.n or not (bad or bounded):
         return None
+    if not bad:
+        return [_bounded_sum(m, max(bounded, key=lambda each: number(each, "share")))]
     row = max(bad, key=lambda each: number(each, "share"))
     share, largest, module = number(row, "share"), number(row, "largest"), str(row.get("module") or "")
     proof = Evidence(
@@ -130,6 +133,35 @@ def vanished_values(m: Measurements) -> Answer:
             0.85, "Micikevicius et al. 2018, section 3.2", module, certainty="exact", blame=COMPARED,
         )
     ]  # fmt: skip
+
+
+def _bounded_sum(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    """Sums of exponentials that are 0 in FP16, in whose place a lower bound or an epsilon is used."""
+    share, step, stored = number(row, "share"), whole(row, "step"), str(row.get("format")).upper()
+    made = str(row.get("made_by"))
+    proof = Evidence(
+        L_("sum of exponentials = 0 in 16 bits, in FP32 above the lower bound that takes its place, in > 10 %"),
+        {"share": share, "step": step, "operation": made},
+        Sentence(
+            "In step {step} {share} of the sums of the results of {operation} in {stored} are 0 and are raised to a "
+            "lower bound before they are divided by, or their logarithm is taken; in FP32 they are more than twice "
+            "that bound.",
+            step=step, share=percent(share), operation=made, stored=stored,
+        ),
+    )  # fmt: skip
+    return Finding(
+        "vanished-values", "warning",
+        Sentence(
+            "{share} of the sums of exponentials vanish in {stored}, and a lower bound is taken for them",
+            share=percent(share), stored=stored,
+        ),
+        step, int(m.steps[-1]), (proof,),
+        L_(
+            "Subtract the largest argument of each row before the exponential (torch.logsumexp, softmax), or compute "
+            "exponentials and their sums in FP32: FP16 makes exp(x) zero below x = -17.3."
+        ), 0.85, "Higham 2002, Accuracy and Stability, section 2.1", str(row.get("module") or ""),
+        certainty="exact", blame=COMPARED,
+    )  # fmt: skip
 
 
 def wrapped_integers(m: Measurements) -> Answer:
@@ -170,8 +202,11 @@ def coarse_data(m: Measurements) -> Answer:
     bad = [row for row in rows if row.get("operation") == "coarse cast"]
     by_hand = [row for row in rows if row.get("operation") == _BY_HAND and number(row, "count") >= _FEWEST_STEPS]
     before = [row for row in rows if row.get("operation") == _BEFORE and number(row, "count") >= _FEWEST_STEPS]
-    if not m.own_loop or not m.n or not (bad or by_hand or before):
+    scores = [row for row in rows if row.get("operation") == _SCORES and number(row, "count") >= _FEWEST_STEPS]
+    if not m.own_loop or not m.n or not (bad or by_hand or before or scores):
         return None
+    if scores:
+        return [_of_scores(m, max(scores, key=lambda each: number(each, "share")))]
     if not bad and not by_hand:
         return [_rounded_before(m, max(before, key=lambda each: number(each, "share")))]
     if not bad:
@@ -256,6 +291,34 @@ def _rounded_by_hand(m: Measurements, row: Mapping[str, Any]) -> Finding:
             "Subtract the mean, or put a zero point there, before the rounding: digits are spent on the offset, and "
             "none is left for the differences."
         ), 0.8, "Higham 2002, Accuracy and Stability, section 1.7",
+        str(row.get("module") or ""), certainty="exact", blame=COMPARED,
+    )  # fmt: skip
+
+
+def _of_scores(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    """Returns, fitness or losses of samples that a rounding makes alike before they are compared with each other."""
+    ratio, mean, spread, step = (number(row, key) for key in ("share", "mean", "spread", "step"))
+    stored = str(row.get("format")).upper()
+    proof = Evidence(
+        L_("rms(round(x) - x) / sd(x) > 0.25 and |mean(x)| > 8 sd(x), of numbers that are then sorted, subtracted from "
+           "each other or divided by their spread"),
+        {"ratio": ratio, "mean": mean, "sd": spread, "levels": whole(row, "levels"), "step": int(step)},
+        Sentence(
+            "In step {step} scores around {mean:.6g} with a standard deviation of {spread:.3g} are rounded to {stored} "
+            "and then compared with each other: the error is {ratio:.2g} times that deviation, and {count:.0f} "
+            "different numbers are left.",
+            step=int(step), mean=mean, spread=spread, stored=stored, ratio=ratio, count=number(row, "levels"),
+        ),
+    )  # fmt: skip
+    return Finding(
+        "coarse-data", "warning",
+        Sentence("A rounding to {stored} takes away most of what scores differ by, before they are compared",
+                 stored=stored),
+        int(step), int(m.steps[-1]), (proof,),
+        L_(
+            "Keep returns, rewards and losses of samples in FP32 until they are compared, or subtract their mean "
+            "before the rounding."
+        ), 0.85, "Higham 2002, Accuracy and Stability, section 1.7",
         str(row.get("module") or ""), certainty="exact", blame=COMPARED,
     )  # fmt: skip
 

@@ -26,16 +26,23 @@ _PAIRS = 2  # of steps
 _WAY = 0.02  # relative change that all lost updates together would have made
 _RARE = 0.5  # share of the steps
 _MOST_STEPS_SHOWN = 4
+_UNIT_DECAY = "unit_decay"
+_FORGOTTEN = 1.0  # time constants of a decay
 
 
 def lost_updates(m: Measurements) -> Answer:
     """Averages, targets, merged weights, running statistics: updates that rounding to 16 bits swallows."""
     rows = [row for row in m.fact_rows("stored_updates") if _steps(row)]
-    if not m.own_loop or not m.n or not rows:
+    if not m.own_loop or not m.n:
         return None
+    kept = _never_forgotten(m)
+    if not rows:
+        return [kept] if kept is not None else None
     if overflown := [row for row in rows if row.get("format") == "fp16" and number(_steps(row)[-1], "infinite") > 0]:
         return [_overflown(m, overflown[0])]
     bad = [row for row in rows if _is_lost(m, row)]
+    if not bad and kept is not None:
+        return [kept]
     if not bad:
         most = max(number(_steps(row)[-1], "swallowed") for row in rows)
         return RuledOut(
@@ -48,6 +55,49 @@ def lost_updates(m: Measurements) -> Answer:
             ),
         )
     return [_lost(m, max(bad, key=lambda row: number(_steps(row)[-1], "swallowed")))]
+
+
+def _never_forgotten(m: Measurements) -> Finding | None:
+    """A recurrence whose decays are 1 in 16 bits, while the run is longer than the time in which they forget."""
+    rows = [row for row in m.fact_rows("lost_values") if row.get("operation") == _UNIT_DECAY]
+    rows = [row for row in rows if text(row, "format") in DIGITS and number(row, "count") >= _FEWEST_STEPS]
+    row = max(rows, key=lambda each: _forgets(m, each), default=None)
+    if row is None or not _forgets(m, row) > _FORGOTTEN or not number(row, "share") > _LOST:
+        return None
+    stored, share, step = text(row, "format"), number(row, "share"), whole(row, "step")
+    gap, times = number(row, "gap"), number(row, "times")
+    proof = Evidence(
+        L_("decay, rounded, = 1 for decay < 1, in > 50 % of the decays of a state; (1 - decay) x multiplications > 1"),
+        {"share": share, "gap": gap, "times": times, "exponent": _forgets(m, row), "step": step},
+        Sentence(
+            "In step {step} a state is multiplied {times:.0f} times by decays that are rounded to {stored}: {share} of "
+            "them are below 1 and become 1, the median one was 1 - {gap:.2g}. Over all multiplications of the run it "
+            "would leave {left} of the state, and nothing is forgotten.",
+            step=step, times=times, stored=stored.upper(), share=percent(share), gap=gap,
+            left=percent(math.exp(-_forgets(m, row))),
+        ),
+    )  # fmt: skip
+    return Finding(
+        "lost-updates", "warning",
+        Sentence(
+            "{share} of the decays of a state are 1 in {stored}: it never forgets",
+            share=percent(share), stored=stored.upper(),
+        ),
+        step, int(m.steps[-1]), (proof,),
+        Sentence(
+            "Keep decays in FP32 up to the product with the state, and the state as well: all factors from "
+            "1 - 2^-{digit} on are 1 in {stored}.",
+            digit=DIGITS[stored] + 1, stored=stored.upper(),
+        ), 0.85, "Orvieto et al. 2023, Resurrecting Recurrent Neural Networks", str(row.get("module") or ""),
+        certainty="estimate", blame=COMPARED,
+    )  # fmt: skip
+
+
+def _forgets(m: Measurements, row: Mapping[str, Any]) -> float:
+    """(1 - decay) times the multiplications that a state goes through: of the run, where it is handed from step to
+    step, else of one step. Above 1 it is forgotten."""
+    handed_on = m.n if row.get("is_old") is True else 1
+    return number(row, "gap") * number(row, "times") * handed_on
 
 
 def _steps(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
