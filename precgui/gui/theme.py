@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QApplication, QTabWidget, QWidget
 from shiboken6 import isValid
 
 from precgui.gui.colours import DARK, LIGHT, Theme
-from precgui.gui.kit.when_visible import is_covered
 from precgui.gui.next_turn import in_next_turn
 from precgui.gui.style_sheet import palette, style_sheet
 
@@ -23,21 +22,27 @@ class _Follower(QObject):
 
     due = Signal()
 
-    def __init__(self, part: QObject, themes: Themes) -> None:
+    def __init__(self, part: QWidget, themes: Themes) -> None:
         super().__init__(part)
         self._themes = themes
         themes.changed.connect(self._on_changed)
 
+    def part(self) -> QWidget:
+        return cast(QWidget, self.parent())
+
     def _on_changed(self) -> None:
-        part = self.parent()
-        if isinstance(part, QWidget) and is_covered(part):
-            self._themes.schedule_style(self)
+        if self.part().window().isVisible():
+            self._themes.schedule(self, in_view=self.part().isVisible())
         else:
             self.due.emit()
 
 
 class Themes(QObject):
-    """The theme of the application: follows the system, or is pinned. `changed` comes after it has been applied."""
+    """The theme of the application: follows the system, or is pinned. `changed` comes when `theme` is another one.
+
+    The parts of the window take it afterwards, each in a turn of the event loop of its own, so that no key or click
+    waits for more than one. Those in view come first, and their windows are not painted until all of them are ready.
+    """
 
     changed = Signal()
 
@@ -47,7 +52,9 @@ class Themes(QObject):
         self._mode: Mode = "system"
         self._theme = LIGHT
         self._dressed: WeakSet[QWidget] = WeakSet()
-        self._waiting: list[QWidget | _Follower] = []  # hidden ones that still have the theme before
+        self._in_view: list[QWidget | _Follower] = []  # those that still have the theme before
+        self._waiting: list[QWidget | _Follower] = []  # the hidden ones
+        self._held: list[QWidget] = []  # windows that are not painted meanwhile
         self._turns = QTimer(self, interval=0)  # unlike `singleShot(0)`, never twice in one turn of the event loop
         self._turns.timeout.connect(self._serve_next)
         app.styleHints().colorSchemeChanged.connect(self._apply)
@@ -64,8 +71,8 @@ class Themes(QObject):
 
     @property
     def is_changing(self) -> bool:
-        """Whether hidden parts still have the theme before."""
-        return bool(self._waiting)
+        """Whether parts still have the theme before."""
+        return bool(self._in_view or self._waiting)
 
     def set_mode(self, mode: Mode) -> None:
         """Follow the system, or pin light or dark. Raises ValueError for another word."""
@@ -76,18 +83,15 @@ class Themes(QObject):
         self._app.styleHints().setColorScheme(schemes.get(mode, Qt.ColorScheme.Unknown))
         self._apply()
 
-    def follow(self, part: QObject, act: Callable[[], object]) -> None:
-        """Call `act` after each change: at once for a part in view, for a hidden one at a later turn of the event loop.
-
-        All that a change costs would be one gap of the event loop if the hidden parts took part in it at once.
-        """
+    def follow(self, part: QWidget, act: Callable[[], object]) -> None:
+        """Call `act` after each change, in a later turn of the event loop; at once where the window is not shown."""
         _Follower(part, self).due.connect(act)
 
     def dress(self, part: QWidget) -> None:
         """Give a widget and all in it, menus and tool tips too, the shapes of the theme, now and after each change.
 
-        The parts of the window are dressed one by one, not the window or the application: a change of the theme then
-        waits only for those in view (`benchmarks/window_latency.py typing`).
+        The parts of the window are dressed one by one, not the window or the application, which would be one turn of
+        the event loop for all of it (`benchmarks/window_latency.py typing`).
         """
         self._dressed.add(part)
         sheet = style_sheet(self._theme)
@@ -109,10 +113,13 @@ class Themes(QObject):
         for index in range(tabs.count()):
             self.dress(cast(QWidget, tabs.widget(index)))
 
-    def schedule_style(self, part: QWidget | _Follower) -> None:
-        """Bring a hidden part up to date when it is its turn."""
-        if part not in self._waiting:
-            self._waiting.append(part)
+    def schedule(self, part: QWidget | _Follower, *, in_view: bool) -> None:
+        """Bring a part up to date at its turn; the window of one in view is not painted until all in view are."""
+        (self._in_view if in_view else self._waiting).append(part)
+        window = (part.part() if isinstance(part, _Follower) else part).window()
+        if in_view and window.updatesEnabled():
+            window.setUpdatesEnabled(False)
+            self._held.append(window)
 
     def dress_in_view(self, frame: QWidget) -> None:
         """Bring what has come into view in a frame up to date; the frame is painted when all of it is.
@@ -136,16 +143,26 @@ class Themes(QObject):
         return next((part for part in parts if frame.isAncestorOf(part) and not part.visibleRegion().isEmpty()), None)
 
     def _serve_next(self) -> None:
-        """Bring one hidden part up to date; the next has its turn after all that waits in the event loop."""
-        while self._waiting:
-            if isValid(part := self._waiting.pop(0)):
+        """Bring one part up to date, those in view first; the next comes after all that waits in the event loop."""
+        queue = self._in_view or self._waiting
+        while queue:
+            if isValid(part := queue.pop(0)):
                 if isinstance(part, _Follower):
                     part.due.emit()
                 else:
                     self.dress(part)
                 break
-        if not self._waiting:
+        if not self._in_view:
+            self._release()
+        if not self.is_changing:
             self._turns.stop()
+
+    def _release(self) -> None:
+        """Paint the windows again."""
+        held, self._held = self._held, []
+        for window in held:
+            if isValid(window):
+                window.setUpdatesEnabled(True)
 
     def _chosen_theme(self) -> Theme:
         if self._mode != "system":
@@ -158,12 +175,9 @@ class Themes(QObject):
             return
         self._theme = requested
         self._app.setPalette(palette(requested))
-        parts = [part for part in self._dressed if isValid(part)]
-        for part in parts:
-            if part.visibleRegion().isEmpty():  # hidden or scrolled away
-                self.schedule_style(part)
-            else:
-                self.dress(part)
+        self._in_view, self._waiting = [], []  # a change before may not be through
+        for part in [part for part in self._dressed if isValid(part)]:
+            self.schedule(part, in_view=not part.visibleRegion().isEmpty())  # else hidden or scrolled away
         self.changed.emit()
         self._turns.start()
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PySide6.QtCore import QTimer
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QApplication, QLabel, QScrollArea, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
+from shiboken6 import delete
 
 import precgui.gui
 from precgui.gui.colours import DARK, DASHES, LIGHT, Theme
 from precgui.gui.style_sheet import palette, style_sheet
 from precgui.gui.theme import themes
+from tests.gui.theme_changes import change_theme
 
 BOTH = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 # Machado, Oliveira, Fernandes 2009, severity 1.0, on linear RGB.
@@ -118,10 +122,10 @@ def test_that_a_window_is_dressed_before_and_after_a_change_and_the_application_
     early, late = QLabel("early", window), QLabel("late")
     for label in (early, late):
         label.setProperty("kind", "muted")
-    themes().set_mode("light")
+    change_theme(qtbot, "light")
     themes().dress(window)
     window.show()
-    themes().set_mode("dark")
+    change_theme(qtbot, "dark")
     late.setParent(window)
     for label in (early, late):
         label.ensurePolished()
@@ -129,24 +133,129 @@ def test_that_a_window_is_dressed_before_and_after_a_change_and_the_application_
     assert not qapp.styleSheet()  # a change of it costs five times as much
 
 
+def parts_of(window: QWidget, count: int = 3) -> list[QWidget]:
+    """Parts of a window, each dressed by itself and in view once the window is shown."""
+    parts = [QWidget(window) for _ in range(count)]
+    for at, part in enumerate(parts):
+        part.setGeometry(0, 100 * at, 100, 100)
+        themes().dress(part)
+    window.resize(100, 100 * count)
+    return parts
+
+
+def are_dark(parts: Sequence[QWidget]) -> list[bool]:
+    return [DARK.accent in part.styleSheet() for part in parts]
+
+
+@pytest.fixture
+def take_turn(qtbot: QtBot) -> Callable[[], None]:
+    """One turn of a change of the theme; the event loop of the test takes none meanwhile."""
+    change_theme(qtbot, "light")
+    turns = themes().findChild(QTimer)
+    assert turns is not None
+    return turns.timeout.emit
+
+
+@pytest.fixture
+def shown(qtbot: QtBot) -> QWidget:
+    window = QWidget()
+    qtbot.addWidget(window)
+    return window
+
+
+def test_that_parts_in_view_take_the_theme_one_in_a_turn_and_are_painted_together(
+    shown: QWidget, take_turn: Callable[[], None]
+) -> None:
+    parts, told = parts_of(shown), list[str]()
+    themes().follow(parts[0], lambda: told.append("follower"))
+    shown.show()
+    themes().set_mode("dark")
+    assert sum(are_dark(parts)) == 0 and not told and not shown.updatesEnabled()
+    for count in range(1, len(parts) + 1):
+        take_turn()
+        assert sum(are_dark(parts)) == count and not told and not shown.updatesEnabled()
+    take_turn()
+    assert told == ["follower"] and shown.updatesEnabled() and parts[0].updatesEnabled()
+
+
+def test_that_all_parts_have_the_last_theme_where_it_changes_twice(
+    shown: QWidget, take_turn: Callable[[], None], qtbot: QtBot
+) -> None:
+    parts, told = parts_of(shown), list[str]()
+    themes().follow(parts[0], lambda: told.append(themes().theme.name))
+    shown.show()
+    themes().set_mode("dark")
+    take_turn()
+    themes().set_mode("light")
+    change_theme(qtbot, "dark")
+    assert are_dark(parts) == [True] * 3 and set(told) == {DARK.name} and shown.updatesEnabled()
+    themes().set_mode("light")
+    take_turn()
+    change_theme(qtbot, "light")
+    assert are_dark(parts) == [False] * 3 and told[-1] == LIGHT.name and shown.updatesEnabled()
+
+
+def test_that_windows_and_parts_that_go_during_a_change_leave_the_others_their_turns(
+    shown: QWidget, take_turn: Callable[[], None], qtbot: QtBot
+) -> None:
+    parts, told = parts_of(shown), list[str]()
+    gone, closed = QWidget(), QWidget()
+    qtbot.addWidget(closed)
+    of_gone, of_closed = parts_of(gone), parts_of(closed)
+    themes().follow(of_gone[0], lambda: told.append("gone"))
+    for window in (gone, shown, closed):
+        window.show()
+    themes().set_mode("dark")
+    take_turn()
+    delete(gone)
+    closed.close()
+    delete(parts.pop())
+    qtbot.waitUntil(lambda: not themes().is_changing)
+    assert are_dark([*parts, *of_closed]) == [True] * 5 and not told
+    assert shown.updatesEnabled() and closed.updatesEnabled()
+
+
+def test_that_a_part_made_during_a_change_has_the_new_theme_at_once(
+    shown: QWidget, take_turn: Callable[[], None], qtbot: QtBot
+) -> None:
+    parts_of(shown)
+    shown.show()
+    themes().set_mode("dark")
+    take_turn()
+    late = QWidget(shown)
+    themes().dress(late)
+    late.show()
+    assert are_dark([late]) == [True] and not late.updatesEnabled()  # it is painted with the others
+    change_theme(qtbot, "dark")
+    assert late.updatesEnabled()
+
+
+def test_that_a_part_of_a_window_that_is_not_shown_follows_at_once(take_turn: Callable[[], None]) -> None:
+    told: list[str] = []
+    alone = QWidget()
+    themes().follow(alone, lambda: told.append(themes().theme.name))
+    themes().set_mode("dark")
+    assert told == [DARK.name]
+
+
 def test_that_a_hidden_part_is_dressed_after_those_in_view_or_when_it_is_needed(
-    qapp: QApplication, qtbot: QtBot
+    take_turn: Callable[[], None], qtbot: QtBot
 ) -> None:
     parts = [QWidget() for _ in range(3)]
-    themes().set_mode("light")
     for part in parts:
         qtbot.addWidget(part)
         themes().dress(part)
-    parts[0].show()
+    parts[1].show()
     themes().set_mode("dark")
-    assert [DARK.accent in part.styleSheet() for part in parts] == [True, False, False]
-    themes().dress(parts[1])
-    assert DARK.accent in parts[1].styleSheet()
-    qtbot.waitUntil(lambda: DARK.accent in parts[2].styleSheet())
+    take_turn()
+    assert are_dark(parts) == [False, True, False]
+    themes().dress(parts[2])
+    assert are_dark(parts) == [False, True, True]
+    qtbot.waitUntil(lambda: DARK.accent in parts[0].styleSheet())
 
 
 def test_that_a_part_that_is_scrolled_away_takes_the_theme_later_or_when_it_comes_into_view(
-    qapp: QApplication, qtbot: QtBot
+    take_turn: Callable[[], None], qtbot: QtBot
 ) -> None:
     page, scroller = QWidget(), QScrollArea()
     qtbot.addWidget(scroller)
@@ -157,21 +266,23 @@ def test_that_a_part_that_is_scrolled_away_takes_the_theme_later_or_when_it_come
         column.addWidget(part)
     scroller.setWidget(page)
     scroller.resize(200, 200)
-    themes().set_mode("light")
     frames = (scroller, scroller.viewport(), page)
     themes().dress_parts(frames)
     with qtbot.waitExposed(scroller):
         scroller.show()
     qtbot.waitUntil(lambda: not parts[0].visibleRegion().isEmpty())
     themes().set_mode("dark")
-    assert [DARK.accent in part.styleSheet() for part in parts] == [True, False, False]
+    while not scroller.updatesEnabled():
+        take_turn()
+    assert are_dark(parts) == [True, False, False]
     assert not any(frame.styleSheet() for frame in frames)
     scroller.ensureWidgetVisible(parts[1])
     themes().dress_in_view(scroller)
     assert not scroller.updatesEnabled()
     qtbot.waitUntil(scroller.updatesEnabled)
-    assert [DARK.accent in part.styleSheet() for part in parts][:2] == [True, True]
-    qtbot.waitUntil(lambda: DARK.accent in parts[2].styleSheet())
+    assert are_dark(parts)[:2] == [True, True]
+    change_theme(qtbot, "dark")
+    assert are_dark(parts) == [True] * 3
 
 
 def test_that_there_is_one_theme_an_application(qapp: QApplication) -> None:

@@ -7,6 +7,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.theme import themes
+from tests.gui.theme_changes import change_theme
 
 
 def _stack(qtbot: QtBot) -> tuple[QStackedWidget, QWidget]:
@@ -41,15 +42,13 @@ def test_that_a_widget_in_no_visible_window_works_at_once(qtbot: QtBot) -> None:
     assert len(calls) == 1
 
 
-def test_that_a_hidden_widget_follows_the_theme_in_a_later_turn_of_the_event_loop(qtbot: QtBot) -> None:
-    themes().set_mode("light")
+def test_that_a_hidden_widget_follows_the_theme_after_one_in_view(qtbot: QtBot) -> None:
+    change_theme(qtbot, "light")
     stack, hidden = _stack(qtbot)
     calls: list[str] = []
     visible = stack.currentWidget()
     assert visible is not None
     themes().follow(visible, lambda: calls.append("visible"))
     themes().follow(hidden, lambda: calls.append("hidden"))
-    themes().set_mode("dark")
-    assert calls == ["visible"]
-    qtbot.waitUntil(lambda: calls == ["visible", "hidden"])
-    themes().set_mode("light")
+    change_theme(qtbot, "dark")
+    assert calls == ["visible", "hidden"]

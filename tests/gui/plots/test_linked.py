@@ -16,6 +16,7 @@ from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.theme import themes
 from tests.gui.plotted import ArrayRun, Show, first_steps, items, opened, training_run
+from tests.gui.theme_changes import change_theme
 
 LOSS, SCALE, EVENTS, POWER = range(4)
 
@@ -85,11 +86,11 @@ def test_that_runs_are_overlaid_each_with_its_colour_and_dash(show: Show) -> Non
     assert [bool(lines(plots, LOSS, name)) for name in "abc"] == [True, False, False]
 
 
-def test_that_a_theme_change_recolours_the_plots_at_once(show: Show) -> None:
+def test_that_a_theme_change_recolours_the_plots(show: Show, qtbot: QtBot) -> None:
     plots = show(opened(training_run("run", 100)))
     plots.crosshair.put(7.0)
     for mode in ("dark", "light"):
-        themes().set_mode(mode)
+        change_theme(qtbot, mode)
         theme, chart = themes().theme, plots.frames[LOSS].chart
         assert chart.backgroundBrush().color() == QColor(theme.base)
         assert lines(plots, LOSS)[0].opts["pen"].color() == QColor(theme.runs[0])

@@ -26,8 +26,8 @@ from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import Window
-from precgui.gui.theme import themes
 from tests.gui.conftest import close_window, write_run
+from tests.gui.theme_changes import change_theme
 from tests.runs.synthetic import live_run
 
 
@@ -216,7 +216,7 @@ def test_that_show_me_draws_the_numbers_of_the_finding_with_their_limit_and_back
     qtbot.waitUntil(lambda: all(proof.rect().contains(each.geometry()) for each in proof.plots))
     assert drawn.evidence.series == next(e.series for e in card.finding.evidence if len(e.series) > 1)
     for mode in ("dark", "light"):
-        themes().set_mode(mode)
+        change_theme(qtbot, mode)
         (line,) = (item for item in drawn.plotItem.items if isinstance(item, pg.PlotDataItem))
         assert line.opts["pen"].color() == QColor(colour_of(session.runs[key]))
     assert [run.key for run in live.plots.frames[0].chart.runs] == [key]  # this run alone
@@ -237,7 +237,7 @@ def test_that_the_proof_of_clipping_is_the_norm_times_the_scale_with_its_limit(w
     live, diagnose = panel(working, "live"), panel(working, "diagnose")
     assert isinstance(live, LivePanel) and isinstance(diagnose, DiagnosePanel)
     working.show_panel("diagnose")
-    qtbot.waitUntil(lambda: bool(diagnose.cards), timeout=20_000)
+    qtbot.waitUntil(lambda: bool(diagnose.cards))
     diagnose.cards[0].show_button.click()
     assert live.proof_card is not None
     plot = live.proof_card.plots[0]

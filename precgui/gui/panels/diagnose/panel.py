@@ -122,7 +122,7 @@ class DiagnosePanel(Pages):
         self._later.timeout.connect(self._next.start)
         self.verdicts.itemSelectionChanged.connect(self._on_chosen)
         session.runs.current_changed.connect(self._follow_session)
-        themes().changed.connect(self._recolour)
+        themes().follow(self, self._list_runs)
         self._measurement.changed.connect(self._show_cards)
         self.fold.toggled.connect(self.ruled_out.setVisible)
         self.empty.button.clicked.connect(lambda: session.requests.go("library"))
@@ -180,10 +180,6 @@ class DiagnosePanel(Pages):
         runs = self._session.runs
         self.verdicts.show_runs(list(runs.values()), self.diagnoses, runs.current)
         self.verdicts.setVisible(len(runs) > 1)
-
-    def _recolour(self) -> None:
-        """Give the verdicts the colours of the theme."""
-        self._list_runs()
 
     def _take_runs(self) -> None:
         runs = self._session.runs

@@ -23,6 +23,7 @@ from precgui.gui.panels.formats.panel import TABS
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
 from precgui.gui.theme import themes
+from tests.gui.theme_changes import change_theme
 
 
 @pytest.fixture
@@ -234,7 +235,7 @@ def test_that_a_toggle_with_all_formats_repaints_within_a_frame(bits: BitsTab) -
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_that_every_tab_is_made_in_both_themes_and_small(panel: FormatsPanel, mode: str, qtbot: QtBot) -> None:
-    themes().set_mode(mode)  # type: ignore[arg-type]
+    change_theme(qtbot, mode)
     for size in ((1200, 800), (640, 420)):
         panel.resize(*size)
         for index in range(len(TABS)):
@@ -343,4 +344,4 @@ def test_that_no_figure_of_the_reference_is_cut_when_it_is_first_shown(qtbot: Qt
     def all_fit() -> bool:
         return all(table.columnWidth(n) >= table.sizeHintForColumn(n) for n in range(tab.model.columnCount()))
 
-    qtbot.waitUntil(all_fit, timeout=5_000)
+    qtbot.waitUntil(all_fit)

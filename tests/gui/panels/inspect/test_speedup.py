@@ -16,11 +16,11 @@ from precgui.gui.panels.inspect.speedup.memory_tab import MemoryTab
 from precgui.gui.panels.inspect.speedup.time_tab import TimeTab
 from precgui.gui.panels.inspect.speedup.time_views import TimeViews
 from precgui.gui.session import Session
-from precgui.gui.theme import themes
 from precgui.runs.speedup.profile_file import profile_path, write_profile
 from tests.cli.test_profile_cli import document
 from tests.fakes import FakeChild
 from tests.gui.conftest import write_run
+from tests.gui.theme_changes import change_theme
 
 
 @pytest.fixture
@@ -104,11 +104,10 @@ def test_that_the_swatches_of_the_ledger_follow_the_theme(panel: InspectPanel, r
     def swatch() -> object:
         return tab.table.topLevelItem(0).data(0, Qt.ItemDataRole.DecorationRole)
 
-    themes().set_mode("light")
+    change_theme(qtbot, "light")
     light = swatch()
-    themes().set_mode("dark")
-    qtbot.waitUntil(lambda: swatch() != light)  # a hidden tab has its turn later
-    themes().set_mode("system")
+    change_theme(qtbot, "dark")
+    assert swatch() != light
 
 
 def test_that_the_ledgers_are_shown_side_by_side(panel: InspectPanel, run: Path) -> None:
@@ -175,7 +174,7 @@ def test_that_both_tabs_are_drawn_in_both_themes(panel: InspectPanel, run: Path,
     time, memory = time_tab(panel), memory_tab(panel)
     pictures = []
     for mode in ("light", "dark"):
-        themes().set_mode(mode)  # type: ignore[arg-type]
+        change_theme(qtbot, mode)
         for tab in (time, memory):
             tab.resize(900, 600)
             pictures.append(tab.chart.grab().toImage())

@@ -13,8 +13,8 @@ from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.proof_card import MOST
 from precgui.gui.proof import Proof
 from precgui.gui.session import Session
-from precgui.gui.theme import themes
 from precgui.runs.diagnosis.findings import Evidence, Finding
+from tests.gui.theme_changes import change_theme
 from tests.runs.synthetic import live_run, synthetic_events
 
 
@@ -57,6 +57,6 @@ def test_that_a_proof_that_is_closed_at_once_makes_no_more_plots(qtbot: QtBot) -
     finding = Finding("x", "error", "It is so", 3, 9, tuple(map(numbers, "abc")), "Do so.", 1.0, "a source")
     panel.show_proof(Proof(key, dataclasses.replace(finding)))
     panel.close_proof()
-    themes().set_mode("dark")
+    change_theme(qtbot, "dark")
     qtbot.wait(50)
     assert panel.proof_card is None

@@ -13,10 +13,10 @@ from pytestqt.qtbot import QtBot
 from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
 from precgui.gui.plots.heat_map import colour_of
 from precgui.gui.session import Session
-from precgui.gui.theme import themes
 from precgui.runs.tensors.grouping import ALL, Rows, grouped
 from precgui.runs.tensors.lost import lost_shares
 from tests.gui.panels.inspect.tensors.test_panel import NAMES, drag, panel, recorded, session, wait
+from tests.gui.theme_changes import change_theme
 
 __all__ = ["panel", "session"]  # fixtures
 
@@ -83,10 +83,10 @@ def test_that_a_click_leads_to_the_tensor_and_the_step(opened: TensorsPanel, qtb
     assert heat_map.cell_at(QPoint(area.left() + 5, 2)) is None
 
 
-def test_that_cells_are_coloured_by_their_share_in_both_themes(opened: TensorsPanel) -> None:
+def test_that_cells_are_coloured_by_their_share_in_both_themes(opened: TensorsPanel, qtbot: QtBot) -> None:
     heat_map, area = opened.heat_map, opened.heat_map.area()
     for dark in (False, True):
-        themes().set_mode("dark" if dark else "light")
+        change_theme(qtbot, "dark" if dark else "light")
         picture = heat_map.viewport().grab().toImage()
         ratio = heat_map.devicePixelRatioF()
         x = area.left() + area.width() // 2

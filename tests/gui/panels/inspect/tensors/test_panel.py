@@ -22,6 +22,7 @@ from precgui.gui.theme import themes
 from precgui.runs.tensors.grouping import ALL
 from precgui.runs.tensors.overview import FEWEST_COLUMNS, MOST_COLUMNS
 from tests.gui.conftest import write_run
+from tests.gui.theme_changes import change_theme
 from tests.runs.synthetic import live_run, open_writer
 
 NAMES = ("a.weight", "b.weight")
@@ -253,10 +254,12 @@ def test_that_a_live_run_adds_up_rows_that_it_no_longer_holds(
     assert panel.spectrogram.bad.data["x"].tolist() == [7]
 
 
-def test_that_the_theme_reaches_the_pictures(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
+def test_that_the_theme_reaches_the_pictures(
+    panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
+) -> None:
     session.runs.open_file(recorded(tmp_path / "run.h5"))
     for mode in ("dark", "light"):
-        themes().set_mode(mode)  # type: ignore[arg-type]
+        change_theme(qtbot, mode)
         assert panel.spectrogram.backgroundBrush().color().name() == themes().theme.base
         assert panel.moment.histogram.backgroundBrush().color().name() == themes().theme.base
 
