@@ -42,6 +42,7 @@ class PageTabs(QTabWidget):
 
     def __init__(self, parent: QWidget | None = None, *, title: str = "") -> None:
         super().__init__(parent)
+        self._has_title = True
         self.setDocumentMode(True)
         self.tabBar().setDrawBase(False)
         if title:
@@ -49,6 +50,11 @@ class PageTabs(QTabWidget):
             head.setProperty("kind", "title")
             head.setContentsMargins(0, 0, 16, 4)
             self.setCornerWidget(head, Qt.Corner.TopLeftCorner)
+
+    def set_titled(self, has_title: bool) -> None:
+        """Whether the title stands before the tabs, where there is room; else it stands elsewhere."""
+        self._has_title = has_title
+        self._fit()
 
     def event(self, event: QEvent) -> bool:
         if event.type() in (QEvent.Type.Resize, QEvent.Type.LayoutRequest):  # a tab, a corner or the theme is new
@@ -63,7 +69,8 @@ class PageTabs(QTabWidget):
         needed = sum(bar.tabRect(tab).width() for tab in range(bar.count())) + (saved if is_close else 0)
         room = self.width() - (beside.sizeHint().width() if beside is not None else 0)
         title = head.sizeHint().width() if head is not None else 0
-        choices = ((True, False, needed + title), (True, True, needed - saved + title), (False, False, needed))
+        choices = [(True, False, needed + title), (True, True, needed - saved + title), (False, False, needed)]
+        choices = choices if self._has_title else choices[2:]
         titled, close = next(((titled, close) for titled, close, px in choices if px <= room), (False, True))
         if head is not None and head.isHidden() == titled:
             head.setVisible(titled)

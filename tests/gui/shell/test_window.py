@@ -26,6 +26,7 @@ from precgui.gui.shell.panel_host import PanelHost
 from precgui.gui.shell.status_bar import duration
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
+from tests.fakes import FakeChild
 
 # Start-up --------------------------------------------------------------------------------------------------
 
@@ -153,6 +154,26 @@ def test_that_no_panel_forces_the_window_wider(working: Window, qtbot: QtBot) ->
         working.resize(*size)
         qtbot.wait(20)
         assert (working.width(), working.height()) == size, panel
+
+
+def test_that_the_title_stands_at_the_same_height_in_every_place(
+    working: Window, children: list[FakeChild], qtbot: QtBot
+) -> None:
+    def titles(place: str) -> list[tuple[int, int]]:
+        """Left edge and middle of the text of each title in view."""
+        found = [each for each in working.host.panels[place].findChildren(QLabel) if each.property("kind") == "title"]
+        corners = [(each, each.mapTo(working, QPoint())) for each in found if each.isVisible()]
+        return [(corner.x(), corner.y() + each.contentsRect().center().y()) for each, corner in corners]
+
+    working.resize(1280, 800)
+    places = {}
+    for panel in PANELS:
+        working.show_panel(panel.id)
+        qtbot.waitUntil(lambda place=panel.id: len(titles(place)) == 1)
+        places[panel.id] = titles(panel.id)[0]
+    (left,) = {left for left, _ in places.values()}
+    middles = [middle for _, middle in places.values()]
+    assert left > 0 and max(middles) - min(middles) <= 1, places  # of half a pixel
 
 
 def test_that_everything_reached_by_keys_has_a_name(working: Window) -> None:

@@ -44,7 +44,7 @@ class FormatsPanel(QWidget):
             title=_("Formats"),
         )
         column = QVBoxLayout(self)
-        column.setContentsMargins(24, 12, 24, 8)
+        column.setContentsMargins(24, 16, 24, 8)
         column.addWidget(self.tabs)
         self.tab(0)
         self.tabs.currentChanged.connect(self.place_changed)

@@ -68,7 +68,7 @@ class HardwarePanel(QWidget):
         self.copy = QToolButton(self)
         self._add_copy_menu()
         column = QVBoxLayout(self)
-        column.setContentsMargins(24, 12, 24, 8)
+        column.setContentsMargins(24, 16, 24, 8)
         column.addWidget(self._machine_row())
         column.addWidget(self.tabs)
         self.frames = (self, self.tabs, *self.tabs.findChildren(QStackedWidget))
@@ -76,13 +76,14 @@ class HardwarePanel(QWidget):
         self.tabs.currentChanged.connect(self.place_changed)
 
     def _machine_row(self) -> QWidget:
-        """The choice of the machine that the tabs show; hidden where there is no place."""
+        """The title with the choice of the machine that the tabs show; hidden where there is no place."""
+        title = label(_("Hardware"), "title", wrap=False)
         self.where = Where(self, _("&Machine"), _("The machine that is shown"))
         self.ask_button = button(
             _("Test"), self.model.ask_place, _("Ask the place again for its devices and measurements")
         )
         self.machine_text = label("", "muted")
-        line = holder(row(self.where, self.ask_button, (self.machine_text, 1)))
+        line = holder(row(title, self.where, self.ask_button, (self.machine_text, 1), spacing=16))
         self.where.changed.connect(lambda: self.model.set_place(self.where.place))
         self.model.place_changed.connect(self._show_place)
         self.model.machine_changed.connect(self._show_place)
@@ -95,7 +96,9 @@ class HardwarePanel(QWidget):
 
     def _read_places(self) -> None:
         self.where.read()
-        self.machine_row.setVisible(self.where.choice.count() > 1)
+        has_places = self.where.choice.count() > 1
+        self.machine_row.setVisible(has_places)
+        self.tabs.set_titled(not has_places)
         self._show_place()
 
     def _show_place(self) -> None:

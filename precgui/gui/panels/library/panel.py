@@ -121,7 +121,7 @@ class LibraryPanel(QWidget):
         self.choose = QPushButton(_("Choose folder..."), self)
         refresh = tool(self.actions_["refresh"], self, with_text=False)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(24, 16, 24, 8)
+        layout.setContentsMargins(24, 12, 24, 8)
         layout.setSpacing(8)
         self.studies, self.studies_view = StudiesMenu(self._session, self), StudiesView(self._session, self)
         self.models = ModelButton(self._session, self)

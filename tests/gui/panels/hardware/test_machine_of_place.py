@@ -6,10 +6,13 @@ import threading
 from typing import Any
 
 import pytest
+from PySide6.QtCore import QPoint
+from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.panels.hardware import bench_tab, model
 from precgui.gui.panels.hardware.panel import TABS, HardwarePanel
+from precgui.gui.theme import themes
 from precgui.hardware.detect import Machine, detect
 from precgui.places.contact import ContactError
 from precgui.places.machine import MachineThere
@@ -125,3 +128,19 @@ def test_that_the_choice_of_the_machine_goes_with_the_last_place(panel: Hardware
     remove_place("box")
     panel.model.places_changed.emit()
     assert panel.machine_row.isHidden()
+
+
+def test_that_the_title_stands_where_it_stands_without_a_place(panel: HardwarePanel, qtbot: QtBot) -> None:
+    themes().dress(panel)
+    panel.resize(1000, 600)
+
+    def titles() -> list[tuple[int, int]]:
+        """Left edge and middle of each title in view."""
+        found = [each for each in panel.findChildren(QLabel) if each.property("kind") == "title" and each.isVisible()]
+        return [each.mapTo(panel, QPoint(0, each.contentsRect().center().y())).toTuple() for each in found]
+
+    qtbot.waitUntil(lambda: panel.width() == 1000 and len(titles()) == 1)
+    beside = titles()
+    remove_place("box")
+    panel.model.places_changed.emit()
+    qtbot.waitUntil(lambda: titles() == beside)
