@@ -26,7 +26,7 @@ from precgui.safe_open import read_text, replace_file
 from precgui.sanitize import one_line
 from precgui.sentences import Sentence, together
 from precgui.sweeps.errors import SweepError
-from precgui.sweeps.events import EmitSweep, MemberEvent, SweepEvent, SweepWaits
+from precgui.sweeps.events import EmitSweep, MemberEvent, MemberGoesOn, SweepEvent, SweepWaits
 from precgui.sweeps.folder import DISCARDED, PLACES, SweepFolder
 from precgui.sweeps.runner import SweepBusy, run_sweep
 from precgui.sweeps.state import ENDED
@@ -106,6 +106,7 @@ class PlacesSweep:
         self._emit_one, self._may_send_code, self._names_blocks = emit, may_send_code, names_blocks
         self._lock = threading.Lock()
         self._taken: dict[int, str] = {}  # blocks that are trained now
+        self._trainers: list[PlacedTrainer] = []  # those that train them
         self._left = [place.name for place in places]  # places that are not lost
         self._faults: list[str] = []
         self._kept = BlockPlaces(path, self._left)
@@ -171,11 +172,19 @@ class PlacesSweep:
         if self._names_blocks:
             self._emit(SweepWaits(Sentence("block {block} is trained at {name}", block=block, name=place.name)))
         trainer = PlacedTrainer(place, self._path, self._kept.token, may_send_code=self._may_send_code)
+        self._trainers.append(trainer)
         try:
             run_sweep(folder, self._emit, self._stopped, self._aborted, block=block, train=trainer)
         finally:
+            self._trainers.remove(trainer)
             with self._lock:
                 del self._taken[block]
+
+    def tell_what_goes_on(self) -> None:
+        """Say of each run that was asked to end that no link has taken this to its place; in any thread."""
+        for trainer in list(self._trainers):
+            if run := trainer.out_of_reach:
+                self._emit(MemberGoesOn(run, trainer.place.name))
 
     def _lose(self, place: NamedPlace, why: str) -> None:
         with self._lock:
@@ -185,9 +194,10 @@ class PlacesSweep:
 
 
 class StopAsked(Protocol):
-    """Says whether a child process was asked to stop."""
+    """Says whether a child process was asked to stop; `on_stuck` is called before it ends without its task."""
 
     def stopped(self) -> bool: ...
+    def on_stuck(self, call: Callable[[], None]) -> None: ...
 
 
 def serve(emit: EmitSweep, control: StopAsked, *, folder: str, places: Sequence[str], may_send_code: bool) -> None:
@@ -204,7 +214,9 @@ def serve(emit: EmitSweep, control: StopAsked, *, folder: str, places: Sequence[
         named = [place_called(name) for name in places]
         stopped = control.stopped
         options = {"may_send_code": may_send_code, "names_blocks": False}  # the window shows the files themselves
-        PlacesSweep(Path(folder), named, relay, stopped, stopped, **options).run()
+        sweep = PlacesSweep(Path(folder), named, relay, stopped, stopped, **options)
+        control.on_stuck(sweep.tell_what_goes_on)
+        sweep.run()
     except SentenceError as error:
         emit(SweepWaits(error.args[0]))
 
@@ -213,7 +225,14 @@ class PlacedTrainer:
     """Trains a member of a sweep at a place until its file is at home, as `run_in_process` does here."""
 
     def __init__(self, place: NamedPlace, folder: Path, token: str, *, may_send_code: bool) -> None:
-        self._place, self._folder, self._token, self._may_send_code = place, folder, token, may_send_code
+        self.place, self._folder, self._token, self._may_send_code = place, folder, token, may_send_code
+        self._training: PlacedTraining | None = None
+
+    @property
+    def out_of_reach(self) -> str:
+        """The name of the run that goes on at the place while there is no link to it; else empty."""
+        training = self._training
+        return training.path.stem if training is not None and training.has_begun and training.link_state else ""
 
     def __call__(
         self,
@@ -227,10 +246,10 @@ class PlacedTrainer:
         """Raises PlaceLost where this cannot be, and where there is no link for `LOST_AFTER_S`."""
         if goes_on:  # its checkpoint is on this machine
             return RunEnded(
-                0.0, "failed", Sentence("a run of this machine does not go on at {name}", name=self._place.name)
+                0.0, "failed", Sentence("a run of this machine does not go on at {name}", name=self.place.name)
             )
-        training = PlacedTraining.of_config(
-            self._place, config, path, may_send_code=self._may_send_code, run_id=self.run_id(path)
+        training = self._training = PlacedTraining.of_config(
+            self.place, config, path, may_send_code=self._may_send_code, run_id=self.run_id(path)
         )
         asked = False
 
@@ -246,7 +265,10 @@ class PlacedTrainer:
             for event in batch:
                 emit(event.last() if isinstance(event, EventRows) else event)
 
-        training.run(take, look)
+        try:
+            training.run(take, look)
+        finally:
+            self._training = None
         if training.ended is None or not path.exists():
             why = training.ended.message if training.ended is not None else training.why
             if training.lost_s > LOST_AFTER_S:

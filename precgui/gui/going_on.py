@@ -28,10 +28,14 @@ class GoingOn(QObject):
         """Forget a work that is over; `goes_on_at` is the place where it goes on, since no stop could reach it."""
         title, _text = self._works.pop(work, ("", ""))
         if title and goes_on_at:
-            text = _("{title} goes on at {place} to its end: the link was lost, so that it could not be stopped there.")
-            self.let_go.emit(text.format(title=title, place=goes_on_at))
+            self.tell_goes_on(title, goes_on_at)
         if title:
             self.changed.emit()
+
+    def tell_goes_on(self, title: str, place: str) -> None:
+        """Say of a work, or of a run of a study, that it goes on at a place where no stop could reach it."""
+        text = _("{title} goes on at {place} to its end: the link was lost, so that it could not be stopped there.")
+        self.let_go.emit(text.format(title=title, place=place))
 
     @property
     def sentence(self) -> str:

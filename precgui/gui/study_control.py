@@ -13,6 +13,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui.errors import SentenceError
 from precgui.gui.answer import Answer, Work, child, thread
+from precgui.gui.going_on import going_on
 from precgui.gui.open_run import Problem
 from precgui.paths import is_example
 from precgui.safe_open import read_text
@@ -232,8 +233,10 @@ class StudyControl(QObject):
     # The child process -------------------------------------------------------------------------------------
 
     def _hear(self, event: object) -> None:
-        from precgui.sweeps.events import SweepWaits
+        from precgui.sweeps.events import MemberGoesOn, SweepWaits
 
+        if isinstance(event, MemberGoesOn):
+            going_on().tell_goes_on(event.name, event.place)
         self.why_it_waits = event.why if isinstance(event, SweepWaits) else ""
         self._note_start(event)
         if self.why_it_waits:

@@ -39,5 +39,13 @@ class SweepWaits:
     why: str
 
 
-SweepEvent = MemberBegan | MemberEvent | MemberEnded | SweepWaits
+@dataclass(frozen=True, slots=True)
+class MemberGoesOn:
+    """A run goes on at its place: the sweep was stopped while the link to it was lost."""
+
+    name: str
+    place: str
+
+
+SweepEvent = MemberBegan | MemberEvent | MemberEnded | SweepWaits | MemberGoesOn
 EmitSweep = Callable[[SweepEvent], None]

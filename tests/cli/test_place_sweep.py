@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from precgui.cli import place_sweep
-from precgui.cli.place_sweep import BlockPlaces, PlacedTrainer, PlaceLost, PlacesSweep
+from precgui.cli.place_sweep import BlockPlaces, PlacedTrainer, PlaceLost, PlacesSweep, serve
 from precgui.config import RunConfig
 from precgui.events import RunEnded
 from precgui.places.settings import NamedPlace
 from precgui.sweeps.errors import SweepError
-from precgui.sweeps.events import SweepEvent, SweepWaits
+from precgui.sweeps.events import MemberGoesOn, SweepEvent, SweepWaits
 from precgui.sweeps.folder import DISCARDED, PLACES, SweepFolder
 from precgui.sweeps.runner import SweepBusy
 from tests.sweeps.sample_sweep import small_sweep, write_member
@@ -38,9 +38,9 @@ class Trained:
             def __call__(self, config: RunConfig, path: Path, *_: Any, goes_on: bool = False) -> RunEnded:
                 with trained._lock:
                     member = folder.plan.member(path.stem)
-                    if trained.loses(self._place.name, path.stem):
+                    if trained.loses(self.place.name, path.stem):
                         raise PlaceLost(f"{path.stem}: no answer")
-                    trained.runs.append((self._place.name, path.stem, member.block))
+                    trained.runs.append((self.place.name, path.stem, member.block))
                     write_member(folder, member)
                 return RunEnded(1.0, "completed")
 
@@ -140,6 +140,48 @@ def test_that_a_run_has_one_name_until_a_file_of_it_is_put_aside(tmp_path: Path)
     write_member(folder, member)
     folder.discard(member)
     assert name() != before
+
+
+class PlayedTraining:
+    """A run at a place that its process leaves: it is stuck until that ends, and never ends itself."""
+
+    ended, why, lost_s = None, "the run goes on at a", 0.0
+
+    def __init__(self, path: Path, stuck: Callable[[], None], *, has_begun: bool, link_state: str) -> None:
+        self.path, self.has_begun, self.link_state, self._stuck = path, has_begun, link_state, stuck
+
+    def run(self, *_: object) -> None:
+        self._stuck()
+
+
+class PlayedControl:
+    stuck: Callable[[], None]
+
+    def stopped(self) -> bool:
+        return False
+
+    def on_stuck(self, call: Callable[[], None]) -> None:
+        self.stuck = call
+
+
+@pytest.mark.parametrize(
+    ("has_begun", "link_state", "goes_on"),
+    [(True, "no answer from a for 9 s", True), (True, "", False), (False, "no answer from a for 9 s", False)],
+    ids=["lost", "stopped there", "never begun"],
+)
+def test_that_a_study_that_ends_without_a_link_says_which_run_goes_on_at_its_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_begun: bool, link_state: str, goes_on: bool
+) -> None:
+    folder, control, said = small_sweep(tmp_path), PlayedControl(), list[SweepEvent]()
+
+    def training(_place: NamedPlace, _config: RunConfig, path: Path, **_: object) -> PlayedTraining:
+        return PlayedTraining(path, control.stuck, has_begun=has_begun, link_state=link_state)
+
+    monkeypatch.setattr(place_sweep.PlacedTraining, "of_config", training)
+    monkeypatch.setattr(place_sweep, "place_called", lambda name: NamedPlace(name, (name,)))
+    serve(said.append, control, folder=str(folder.path), places=["a"], may_send_code=False)
+    first = folder.plan.members[0].name
+    assert [event for event in said if isinstance(event, MemberGoesOn)] == [MemberGoesOn(first, "a")] * goes_on
 
 
 @pytest.mark.parametrize("text", ["[", "3", '{"token": 3, "blocks": [1]}', '{"blocks": {"x": 1, "-1": "a"}}'])

@@ -22,7 +22,7 @@ from precgui.gui.session import Session
 from precgui.gui.shell.window import Window
 from precgui.gui.study_reading import StudyReading
 from precgui.gui.workers import child_work
-from precgui.sweeps.events import MemberEnded, SweepWaits
+from precgui.sweeps.events import MemberEnded, MemberGoesOn, SweepWaits
 from precgui.sweeps.folder import SweepFolder, read_targets
 from tests.fakes import FakeChild
 from tests.sweeps.sample_sweep import small_sweep, write_member
@@ -339,3 +339,17 @@ def test_that_why_a_study_waits_is_told(qtbot: QtBot, tmp_path: Path, children: 
     assert caught.args[0].message == "The study waits: somebody paused the sweep."
     session.study.stop()
     qtbot.waitUntil(lambda: not session.study.is_running)
+
+
+def test_that_a_run_that_no_stop_of_the_study_can_reach_is_told_to_go_on(
+    working: Window, tmp_path: Path, children: list[FakeChild]
+) -> None:
+    assert working.session is not None
+    study = working.session.study
+    study.open(small_sweep(tmp_path).path)
+    study.places = ("gpu1",)
+    study.go_on()
+    children[-1].said.emit(MemberGoesOn("s01-fp32", "gpu1"))
+    study.stop()
+    told = [entry.notice.text for entry in working.notices.entries()]
+    assert told == ["s01-fp32 goes on at gpu1 to its end: the link was lost, so that it could not be stopped there."]
