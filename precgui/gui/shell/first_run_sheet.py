@@ -72,7 +72,7 @@ class FirstRunSheet(QWidget):
             self.chosen.emit(choice.path)
 
     def show_advice(self, sentence: str) -> None:
-        """Show what is advised here, as Run says it."""
+        """Show what is advised here, for which model."""
         self.advice.setText(sentence)
         self._place()
 

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, QPoint, QRect, Qt, QTimer
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from precgui.gui.settings import Settings
-from precgui.words import _
+from precgui.words import _, paragraph
 
 if TYPE_CHECKING:
     from precgui.gui.panels.hardware.panel import HardwarePanel
@@ -69,7 +69,19 @@ class Guide(QObject):
         if self.sheet is not None:
             if (device := outlook.device_of(None)) is not None:
                 self.sheet.precision.show_machine(device, outlook.results)
-            self.sheet.show_advice(outlook.advice_text.text())
+            self.sheet.show_advice(paragraph(self._subject(), outlook.advice_text.text()) if outlook.advice else "")
+
+    def _subject(self) -> str:
+        """A sentence that names the model of the advice: that of Run, where the sheet does not tell."""
+        from precgui.config import DEFAULT_RECIPE, RECIPES  # not before the first paint
+
+        setup = self._setup()
+        config = setup.form.value()
+        assert config is not None  # or there is no advice
+        example = RECIPES[DEFAULT_RECIPE][1]
+        if (config.task, config.model) == (example.task, example.model):
+            return _("Run holds a small bundled example, {recipe}.").format(recipe=DEFAULT_RECIPE)
+        return _("Run holds {title}.").format(title=config.display_title)
 
     def _choose_recipe(self) -> None:
         """Choose what is trained by its picture; the sheet stays where nothing is chosen."""

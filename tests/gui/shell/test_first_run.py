@@ -18,6 +18,7 @@ from precgui.events import EXPONENT_BINS, TENSOR_STATS, Evaluated, Event, RunEnd
 from precgui.examples import example
 from precgui.gui.notices import Notices
 from precgui.gui.panels.library.quantised_dialog import IntegerDialog
+from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.panels.setup.recipe_gallery import RecipeGallery
 from precgui.gui.settings import Settings
 from precgui.gui.shell.first_run_sheet import FirstRunSheet
@@ -148,7 +149,8 @@ def test_that_the_sheet_comes_once_and_keys_do_all(started: Window, qtbot: QtBot
     sheet = started.guide.sheet
     assert isinstance(sheet, FirstRunSheet) and sheet.isVisible()
     assert started.session is not None and not started.session.runs
-    qtbot.waitUntil(lambda: sheet.advice.text().startswith("Advised for this model here:"))
+    told = "Run holds a small bundled example, digits-quick. Advised for this model here:"
+    qtbot.waitUntil(lambda: sheet.advice.text().startswith(told))
     qtbot.waitUntil(lambda: not sheet.precision.measure.isHidden())
     stops = [*sheet.precision.choices.values(), sheet.precision.measure, *sheet.cards.values(), sheet.later]
     assert QApplication.focusWidget() in (stops[0], None)  # None: no window has the focus offscreen
@@ -161,8 +163,12 @@ def test_that_the_sheet_comes_once_and_keys_do_all(started: Window, qtbot: QtBot
     assert started.guide.sheet is None and not sheet.isVisible()
     started.settings.save()
     assert Settings()["first_run/seen"] is True
+    setup = started.host.panels["setup"]
+    assert isinstance(setup, SetupPanel)
+    setup.use_recipe("gpt-quick")
     started.actions_.by_id["help.first_steps"].trigger()
     assert started.guide.sheet is not None
+    assert started.guide.sheet.advice.text().startswith("Run holds text gpt fp32. Advised for this model here:")
     qtbot.keyClick(started.guide.sheet.cards["formats"], Qt.Key.Key_Return)
     assert started.guide.path is not None and started.guide.path.name == "formats"
     assert started.guide.call_out is not None
