@@ -28,7 +28,7 @@ from event_turns import turn, until
 from numpy.typing import NDArray
 from pictures import IMAGES, LARGE, PICTURES, SMALL, WIDE, Language, Mode, Picture, State, keep_hashes, stale_pictures
 from PIL import Image
-from PySide6.QtCore import QBuffer, QIODevice, QLocale, QPoint
+from PySide6.QtCore import QBuffer, QIODevice, QLocale, QPoint, QTimer
 from PySide6.QtGui import QFontDatabase, QImage, QPainter
 from PySide6.QtWidgets import QApplication
 from staged_place import StagedPlace
@@ -36,6 +36,7 @@ from staged_study import study_with_jobs
 
 from precgui import config
 from precgui.examples import EXAMPLES
+from precgui.gui.answer import Answer
 from precgui.gui.notices import Notices
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.diagnose.panel import DiagnosePanel
@@ -59,6 +60,7 @@ from precgui.words import _
 STATES: tuple[State, ...] = ("empty", "first-run", "examples", "study", "jobs", "stopped", "runs", "place")
 MOST_APART = 40  # of a colour of a picture from that in its file, in steps of 256
 SETTLE_S, SETTLE_LIMIT_S = 0.6, 20  # redraws are staggered over some ticks
+DRAWN_LIMIT_S, SOON_MS = 180, 1000  # the machine may be busy; a timer of more has nothing to do with drawing
 RUN_LIMIT_S = 900
 NO_FONT = (
     "no font of this machine has Chinese: install Noto Sans CJK (fonts-noto-cjk of Debian and Ubuntu, "
@@ -333,14 +335,21 @@ class Gallery:
         sys.stdout.write(f"{path} {path.stat().st_size / 1000:.0f} kB\n")
 
     def _settled(self) -> QImage:
-        """The window when it is drawn: twice the same, or, while a run goes on, after a while."""
-        end, before = time.monotonic() + SETTLE_LIMIT_S, QImage()
+        """The window when nothing in it waits and it is twice the same; while a run goes on, after a while."""
+        limit_s = SETTLE_LIMIT_S if self._session.training.is_training else DRAWN_LIMIT_S
+        end, before = time.monotonic() + limit_s, QImage()
         while True:
             turn(SETTLE_S)
             now = self._grabbed()
-            if (now == before and not themes().is_changing) or time.monotonic() > end:
+            if (now == before and not self._is_drawing()) or time.monotonic() > end:
                 return now
             before = now
+
+    def _is_drawing(self) -> bool:
+        """Whether a part of the window waits for its turn, for a timer or for an answer from a thread."""
+        timers = (each for each in self._window.findChildren(QTimer) if each.isSingleShot() and each.isActive())
+        is_due = any(each.interval() <= SOON_MS for each in timers)
+        return themes().is_changing or is_due or any(each.busy for each in self._window.findChildren(Answer))
 
     def _grabbed(self) -> QImage:
         """The window, with the menu of exports where that is open: it is a window of its own, on a smaller screen."""

@@ -1,0 +1,40 @@
+"""The pictures of the documents are taken of a window that is drawn, however busy the machine is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from precgui.gui.answer import Answer
+from tests.gui.theme_changes import change_theme
+
+
+def test_that_no_picture_is_taken_while_a_part_waits_for_its_timer_or_its_answer(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "packaging")
+    screenshots = pytest.importorskip("screenshots", exc_type=ImportError)
+    change_theme(qtbot, "light")
+    window = QWidget()
+    qtbot.addWidget(window)
+    later = QTimer(window, singleShot=True, interval=120)
+    hidden = QTimer(window, singleShot=True, interval=60_000)
+    answer = Answer(window)
+    gallery = screenshots.Gallery.__new__(screenshots.Gallery)
+    gallery._window = window
+    assert not gallery._is_drawing()
+    hidden.start()  # a notice goes after a minute
+    assert not gallery._is_drawing()
+    later.start()
+    assert gallery._is_drawing()
+    later.stop()
+    monkeypatch.setattr(Answer, "busy", property(lambda each: each is answer))
+    assert gallery._is_drawing()
+    monkeypatch.setattr(screenshots, "themes", lambda: SimpleNamespace(is_changing=True))
+    monkeypatch.setattr(Answer, "busy", False)
+    assert gallery._is_drawing()
