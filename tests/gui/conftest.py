@@ -55,7 +55,7 @@ def fresh_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def qtbot(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> QtBot:
     """The one of pytest-qt, with patience."""
-    for name in ("waitUntil", "waitSignal"):
+    for name in ("waitUntil", "waitSignal", "waitExposed", "waitActive"):
         monkeypatch.setattr(qtbot, name, partial(getattr(qtbot, name), timeout=PATIENCE_MS))
     return qtbot
 

@@ -35,7 +35,7 @@ def test_that_a_model_is_scanned_in_a_child_and_shown(
     session.set_folder(tmp_path / "runs")
     button = ModelButton(session)
     qtbot.addWidget(button)
-    with qtbot.waitSignal(session.models.kept, timeout=120_000):
+    with qtbot.waitSignal(session.models.kept):
         session.models.scan(model)
         assert session.models.is_scanning and button.text().startswith("Stop the scan")
     qtbot.waitUntil(lambda: not session.models.is_scanning)
@@ -52,7 +52,7 @@ def test_that_what_goes_wrong_becomes_a_problem_and_the_next_is_scanned(
     session.notice.connect(problems.append)
     session.set_folder(tmp_path / "runs")
     (tmp_path / "empty").mkdir()
-    with qtbot.waitSignal(session.models.kept, timeout=120_000):
+    with qtbot.waitSignal(session.models.kept):
         session.models.scan(tmp_path / "empty")
         session.models.scan(model)
         session.models.scan(model)

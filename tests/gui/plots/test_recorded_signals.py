@@ -57,4 +57,4 @@ def test_that_many_runs_are_looked_at_in_several_turns(qtbot: QtBot) -> None:
     panel.resize(1200, 900)
     for run in runs:
         session.runs.put(Opened(run.run_id, run, run.run_id, 0, 0))  # type: ignore[arg-type]
-    qtbot.waitUntil(lambda: panel.plots.frames[2].isVisibleTo(panel), timeout=20_000)  # of the last run alone
+    qtbot.waitUntil(lambda: panel.plots.frames[2].isVisibleTo(panel))  # of the last run alone

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from PySide6.QtCore import QPoint, QRect
+from PySide6.QtCore import QPoint, QRect, QTimer
 from PySide6.QtWidgets import QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -97,9 +97,13 @@ def placed(window: Window, qtbot: QtBot, step: PathStep) -> CallOut:
     """The call-out, once it has looked at the window as it is."""
     call_out = window.guide.call_out
     assert call_out is not None
-    for _ in range(2):
+    timer = window.guide.findChild(QTimer)
+    assert timer is not None
+    looks: list[int] = []
+    timer.timeout.connect(lambda: looks.append(1))
+    for count in (4, 8):
         settle()
-        qtbot.wait(4 * LOOK_MS)
+        qtbot.waitUntil(lambda count=count: len(looks) >= count)
     qtbot.waitUntil(lambda: call_out.frame.isVisible() and window.guide.target is step.target(window))
     return call_out
 

@@ -80,7 +80,7 @@ def test_that_work_that_has_ended_is_freed_with_its_result(qtbot: QtBot) -> None
     for _ in range(5):
         answer.ask(thread(compute))
         qtbot.waitUntil(lambda: not answer.busy)
-    qtbot.waitUntil(lambda: few_work() and not any(each() for each in made), timeout=20_000)
+    qtbot.waitUntil(lambda: few_work() and not any(each() for each in made))
     assert taken == [True] * 5
     owner.deleteLater()
 
@@ -115,7 +115,7 @@ def test_that_runs_and_places_that_come_and_go_leave_nothing(qtbot: QtBot, worki
             session.runs.close(key, by_hand=True)
         if number in COUNTED:
             window.show_panel("formats")
-            qtbot.waitUntil(few_work, timeout=60_000)
+            qtbot.waitUntil(few_work)
             counts.append(objects_of_qt(window) + alive(SavedRun, OpenRun))
     for each in counts:
         each.pop("QObject")  # without a class that Python knows: animations of the style

@@ -359,10 +359,9 @@ def test_that_a_large_screen_shows_the_formats_below_the_cards(panel, qtbot):
     qtbot.wait(50)
     assert not devices.findChildren(MatrixTab)
     made.resize(1800, 1500)
-    qtbot.wait(200)
+    qtbot.waitUntil(lambda: len(devices.findChildren(MatrixTab)) == 1)
     (matrix,) = devices.findChildren(MatrixTab)
-    assert matrix.isVisible() and matrix.table.height() > 300
+    qtbot.waitUntil(lambda: matrix.isVisible() and matrix.table.height() > 300)
     assert len(matrix.matrix.devices) > len(made.model.devices)
     made.resize(900, 600)
-    qtbot.wait(200)
-    assert not matrix.isVisible()
+    qtbot.waitUntil(lambda: not matrix.isVisible())

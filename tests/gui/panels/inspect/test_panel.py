@@ -187,7 +187,7 @@ def test_that_a_run_is_exported_and_the_files_are_named(
     with qtbot.waitSignal(session.notice) as told:
         exports.write(next(each for each in KINDS if each.id == "html"), opened, tmp_path / "one.html")
     assert "already exists" in told.args[0].message
-    with qtbot.waitSignal(session.notice, timeout=60_000) as told:
+    with qtbot.waitSignal(session.notice) as told:
         exports.write(next(each for each in KINDS if each.id == "weights"), opened, tmp_path / "one.safetensors")
     assert "the run kept no weights: set train.save_to = auto" in told.args[0].message
     exports.fill(opened)

@@ -85,7 +85,7 @@ def test_that_a_run_is_branched_by_its_button_for_real(
     view.bar.branches.setValue(10)
     view.bar.steps.setValue(3)
     view.bar.button.click()
-    qtbot.waitUntil(lambda: view.result is not None, timeout=120_000)
+    qtbot.waitUntil(lambda: view.result is not None)
     assert [kept.precision for kept in TWINS.all(path)] == ["bf16-pure"]
     assert len(view.plot.low.getData()[0]) == 10
-    qtbot.waitUntil(lambda: view.bar.button.text() == "Branch this run", timeout=20_000)
+    qtbot.waitUntil(lambda: view.bar.button.text() == "Branch this run")

@@ -104,5 +104,5 @@ def test_that_of_several_parts_only_the_newest_is_shown(
     folder.read.connect(lambda entries: whole.append(len(entries)))
     folder.refresh()
     assert told.wait(30)  # the event loop of the window does not run meanwhile
-    qtbot.waitUntil(lambda: not folder.is_reading, timeout=30_000)
+    qtbot.waitUntil(lambda: not folder.is_reading)
     assert (parts, whole) == ([(4, 5)], [5])

@@ -13,7 +13,6 @@ from precgui.gui import study_control
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.study_cells import grid_table, waiting_names
 from precgui.gui.session import Session
-from precgui.gui.study_control import IDLE_MS
 from precgui.sweeps.events import MemberBegan, MemberEnded, SweepWaits
 from precgui.sweeps.folder import SweepFolder
 from tests.fakes import FakeChild
@@ -105,7 +104,7 @@ def test_that_a_window_notices_by_itself_that_another_one_begins_to_run(
     qtbot.waitUntil(lambda: live.study.state.text() == "Nobody runs this study now.")
     folder = SweepFolder(session.study.folder or Path())
     assert folder.runner.acquire()
-    qtbot.waitUntil(lambda: live.study.take_button.isVisible(), timeout=2 * IDLE_MS)
+    qtbot.waitUntil(lambda: live.study.take_button.isVisible())
     folder.runner.release()
 
 
@@ -139,7 +138,7 @@ def test_that_the_grid_says_that_the_engine_starts_and_for_how_long(
     session.study.go_on()
     now[0] += 35
     session.study.read_grid()
-    qtbot.waitUntil(lambda: text_of("warm-up") == "engine starts, 35 s", timeout=2000)
+    qtbot.waitUntil(lambda: text_of("warm-up") == "engine starts, 35 s")
     assert live.study.state.text().startswith("The engine starts, 35 s so far.")
     assert text_of("s01-fp32").startswith("waiting (")
     children[0].said.emit(MemberBegan("warm-up", str(folder.path / "warm-up.h5")))
@@ -167,7 +166,7 @@ def test_that_a_large_window_shows_the_curves_of_the_study_below_its_grid(
     panel.resize(1600, 900)
     panel.show()
     session.study.open(folder.path)
-    qtbot.waitUntil(lambda: len(panel.study.curves.plot.bands) == 2, timeout=20_000)
+    qtbot.waitUntil(lambda: len(panel.study.curves.plot.bands) == 2)
     table = panel.study.table
     assert table.horizontalHeader().length() > 1400 and table.height() < panel.study.curves.height()
     panel.resize(800, 500)
