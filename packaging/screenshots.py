@@ -30,7 +30,7 @@ from pictures import IMAGES, LARGE, PICTURES, SMALL, WIDE, Language, Mode, Pictu
 from PIL import Image
 from PySide6.QtCore import QBuffer, QIODevice, QLocale, QPoint, QTimer
 from PySide6.QtGui import QFontDatabase, QImage, QPainter
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 from staged_place import StagedPlace
 from staged_study import study_with_jobs
 
@@ -341,15 +341,9 @@ class Gallery:
         while True:
             turn(SETTLE_S)
             now = self._grabbed()
-            if (now == before and not self._is_drawing()) or time.monotonic() > end:
+            if (now == before and not is_drawing(self._window)) or time.monotonic() > end:
                 return now
             before = now
-
-    def _is_drawing(self) -> bool:
-        """Whether a part of the window waits for its turn, for a timer or for an answer from a thread."""
-        timers = (each for each in self._window.findChildren(QTimer) if each.isSingleShot() and each.isActive())
-        is_due = any(each.interval() <= SOON_MS for each in timers)
-        return themes().is_changing or is_due or any(each.busy for each in self._window.findChildren(Answer))
 
     def _grabbed(self) -> QImage:
         """The window, with the menu of exports where that is open: it is a window of its own, on a smaller screen."""
@@ -362,6 +356,13 @@ class Gallery:
             painter.drawPixmap(corner - menu.rect().topRight(), menu.grab())
             painter.end()
         return picture.toImage()
+
+
+def is_drawing(window: QWidget) -> bool:
+    """Whether a part of the window waits for its turn, for a timer or for an answer from a thread."""
+    timers = (each for each in window.findChildren(QTimer) if each.isSingleShot() and each.isActive())
+    is_due = any(each.interval() <= SOON_MS for each in timers)
+    return themes().is_changing or is_due or any(each.busy for each in window.findChildren(Answer))
 
 
 def _is_told(guide: Guide, words: str) -> bool:

@@ -232,7 +232,8 @@ class PlacedTrainer:
     def out_of_reach(self) -> str:
         """The name of the run that goes on at the place while there is no link to it; else empty."""
         training = self._training
-        return training.path.stem if training is not None and training.has_begun and training.link_state else ""
+        goes_on = training is not None and training.has_begun and training.ended is None and training.link_state
+        return training.path.stem if training is not None and goes_on else ""
 
     def __call__(
         self,
@@ -265,10 +266,7 @@ class PlacedTrainer:
             for event in batch:
                 emit(event.last() if isinstance(event, EventRows) else event)
 
-        try:
-            training.run(take, look)
-        finally:
-            self._training = None
+        training.run(take, look)
         if training.ended is None or not path.exists():
             why = training.ended.message if training.ended is not None else training.why
             if training.lost_s > LOST_AFTER_S:

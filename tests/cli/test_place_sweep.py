@@ -15,6 +15,7 @@ from precgui.cli.place_sweep import BlockPlaces, PlacedTrainer, PlaceLost, Place
 from precgui.config import RunConfig
 from precgui.events import RunEnded
 from precgui.places.settings import NamedPlace
+from precgui.places.training import PlacedTraining
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import MemberGoesOn, SweepEvent, SweepWaits
 from precgui.sweeps.folder import DISCARDED, PLACES, SweepFolder
@@ -177,7 +178,7 @@ def test_that_a_study_that_ends_without_a_link_says_which_run_goes_on_at_its_pla
     def training(_place: NamedPlace, _config: RunConfig, path: Path, **_: object) -> PlayedTraining:
         return PlayedTraining(path, control.stuck, has_begun=has_begun, link_state=link_state)
 
-    monkeypatch.setattr(place_sweep.PlacedTraining, "of_config", training)
+    monkeypatch.setattr(PlacedTraining, "of_config", training)
     monkeypatch.setattr(place_sweep, "place_called", lambda name: NamedPlace(name, (name,)))
     serve(said.append, control, folder=str(folder.path), places=["a"], may_send_code=False)
     first = folder.plan.members[0].name
