@@ -291,3 +291,59 @@ def losses_kept_in_bf16_for_a_report(opened: Open) -> None:
         losses.mean().backward()
         optimizer.step()
         recorder.step(losses.mean() + 0 * kept.float().mean())
+
+
+def _advantages(opened: Open, dtype: torch.dtype) -> None:
+    """A policy that learns from rewards of groups, less their mean, over their spread, which is 0 in some."""
+    model = nn.Sequential(nn.Linear(24, 32), nn.Tanh(), nn.Linear(32, 6))
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    recorder = opened(model, optimizer)
+    for x, y in batches(24):
+        tried = torch.randint(6, (64, 4))
+        rewards = (tried == y[:, None]).to(dtype)
+        worth = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-8)
+        loss = -(model(x).log_softmax(1).gather(1, tried) * worth.float()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_fault("data-not-finite", "hold NaN or Inf", "Divide in FP32, where the epsilon", blame=True)
+def advantages_over_an_epsilon_of_fp16(opened: Open) -> None:
+    _advantages(opened, HALF)
+
+
+@_healthy
+def advantages_over_an_epsilon_of_bf16(opened: Open) -> None:
+    """Whose range the epsilon is in."""
+    _advantages(opened, BF)
+
+
+def _standardised(opened: Open, dtype: torch.dtype) -> None:
+    """Targets less a running mean, over the root of a running mean of squares."""
+    model = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    recorder = opened(model, optimizer)
+    mean, square = torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype)
+    for step in range(40):
+        x = torch.randn(32, 4)
+        rewards = 300 + 20 * x[:, 0] + 5 * torch.randn(32)
+        mean += ((rewards.mean() - mean) / (step + 1)).to(dtype)
+        square += ((rewards.square().mean() - square) / (step + 1)).to(dtype)
+        targets = (rewards - mean) / (square - mean.square()).clamp(min=1e-4).sqrt()
+        loss = F.mse_loss(model(x)[:, 0], targets.float())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_fault("data-not-finite", "hold NaN or Inf", "Look at how these numbers are made", blame=None)
+def squares_of_rewards_beyond_fp16(opened: Open) -> None:
+    _standardised(opened, HALF)
+
+
+@_healthy
+def squares_of_rewards_in_fp32(opened: Open) -> None:
+    _standardised(opened, torch.float32)

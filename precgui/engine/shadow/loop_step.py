@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.dtype_names import dtype_name
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.attribution import distance, norm
 from precgui.engine.shadow.blockwise import created_bytes
@@ -192,7 +193,7 @@ def _given(tape: Tape) -> list[dict[str, Any]]:
             if reader is not None and not reader.origin.backward and reader.origin.line != NO_LINE:
                 rows.append(
                     {"module": reader.origin.module, "line": reader.origin.line.label, "shape": list(leaf.shape),
-                     "nan": "n" in tape.kinds[id]}
+                     "nan": "n" in tape.kinds[id], "format": dtype_name(leaf.dtype)}
                 )  # fmt: skip
     return rows[:_MOST_NAMES]
 

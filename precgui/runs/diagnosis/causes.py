@@ -36,10 +36,10 @@ from precgui.runs.diagnosis.broken_derivatives import broken_derivative
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Cause, Evidence
 from precgui.runs.diagnosis.forward_cause import of_exponent, of_forward
 from precgui.runs.diagnosis.measurements import Measurements
-from precgui.runs.diagnosis.number_formats import format_of
+from precgui.runs.diagnosis.number_formats import DIGITS, format_of
 from precgui.runs.diagnosis.origin import Origin
 from precgui.runs.diagnosis.rate_cause import of_rate
-from precgui.runs.recorded_facts import rows_of
+from precgui.runs.recorded_facts import rows_of, text, whole
 from precgui.sentences import L_, Sentence, together
 
 LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
@@ -162,8 +162,9 @@ def _of_given(m: Measurements, place: int) -> Cause | None:
     given = [each for row in rows for each in rows_of(row.get("given"))]
     if not given:
         return None
-    first, low = given[0], computes_in_16_bits(m)
-    size = " x ".join(str(each) for each in first.get("shape", []))
+    first, low = given[0], _ran_in_16_bits(m) or text(given[0], "format") in DIGITS
+    sizes = first.get("shape")
+    size = " x ".join(str(each) for each in sizes) if isinstance(sizes, list) else ""
     shape, module = size or L_("a number"), str(first.get("module") or "")
     line = str(first.get("line"))
     read = Sentence("{line} in {module}", line=line, module=module) if module else line
@@ -179,15 +180,25 @@ def _of_given(m: Measurements, place: int) -> Cause | None:
     in_low = L_("In 16 bits 1 - x, products near 1 and sums near 1 are exactly 1, and what divides by them is Inf.")
     if (overflow := _overflows_by_itself(m, rows, step)) is not None:
         return replace(overflow, evidence=(*overflow.evidence, proof))
+    blame, vanished = UNDECIDED if low else _of_beginning(m), vanished_epsilon(m)
+    if vanished is not None and not any(whole(row, "step") == step for row in m.fact_rows("broken_batches")):
+        blame = Blame(True, COMPARED.proof, "", "estimate", (vanished,))
+        fix = L_("Divide in FP32, where the epsilon that is added to the divisor is not zero.")
     return Cause(
         "data-not-finite",
         Sentence("numbers that are read at {read} hold NaN or Inf", read=read),
-        together(fix, in_low if low else ""),
-        (proof,),
+        together(fix, in_low if low and blame is UNDECIDED else ""),
+        (proof, *blame.evidence),
         module,
         confidence=0.95,
-        blame=UNDECIDED if low else _of_beginning(m),
+        certainty=blame.certainty,
+        blame=blame,
     )
+
+
+def _ran_in_16_bits(m: Measurements) -> bool:
+    """Whether anything did, the loop's own operations between the steps of the model included."""
+    return computes_in_16_bits(m) or bool(m.fact_rows("finite_in_fp32"))
 
 
 def _overflows_by_itself(m: Measurements, rows: Sequence[Mapping[str, Any]], step: int) -> Cause | None:
@@ -229,7 +240,7 @@ def _of_data(m: Measurements, origin: Origin) -> Cause:
         part=origin.part, step=origin.step,
     ),
                  L_("Clean the data: drop or mask these samples."), (proof,), confidence=0.99,
-                 blame=UNDECIDED if m.own_loop and computes_in_16_bits(m) else _of_beginning(m))  # fmt: skip
+                 blame=UNDECIDED if m.own_loop and _ran_in_16_bits(m) else _of_beginning(m))  # fmt: skip
 
 
 def _of_input(m: Measurements, origin: Origin) -> Cause:
