@@ -88,7 +88,7 @@ def test_that_export_keeps_raw_values(files: list[str], tmp_path: Path, capsys: 
     steps = [event for event in synthetic_events(step_s=0.0045) if type(event).__name__ == "StepDone"]
     with (folder / "steps.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [repr(float(row["grad_norm"])) for row in rows] == [repr(step.grad_norm) for step in steps]  # type: ignore[union-attr]
+    assert [repr(float(row["grad_norm"])) for row in rows] == [repr(step.grad_norm) for step in steps]
     assert sum(math.isnan(float(row["loss"])) for row in rows) == 5
     assert rows[0]["step"] == "1"
     about = json.loads((folder / "run.json").read_text(encoding="utf-8"))

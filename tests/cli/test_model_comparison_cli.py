@@ -88,9 +88,9 @@ def test_that_ordinals_count_the_codes_between_two_numbers(name: str) -> None:
     last = int(np.array(top.max, kind).view(words))
     codes = np.unique(np.linspace(0, last, 5001).astype(np.int64))
     values = codes.astype(words).view(kind).astype(np.float32)
-    found = comparison.ordinals(values, get(name))  # type: ignore[arg-type]
+    found = comparison.ordinals(values, get(name))
     assert (found == codes).all()
-    assert (comparison.ordinals(-values, get(name)) == -codes).all()  # type: ignore[arg-type]
+    assert (comparison.ordinals(-values, get(name)) == -codes).all()
 
 
 def test_that_the_table_and_the_csv_name_each_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +149,7 @@ def test_that_fp64_is_compared_in_fp64(tmp_path: Path, capsys: pytest.CaptureFix
     assert (rows["w"]["changed"], rows["w"]["ulps_of"], rows["w"]["largest"]) == (3, "fp64", 2e300)
     assert rows["w"]["median_ulps"] > 4000 and rows["y"]["changed"] == 0
     assert (rows["x"]["changed"], rows["x"]["ulps_of"], rows["x"]["largest_ulps"]) == (3, "fp32", 0.5)
-    near = comparison.ulps_between(np.array([1.0, -5e-324]), np.array([np.nextafter(1.0, 2), 5e-324]), get("fp64"))  # type: ignore[arg-type]
+    near = comparison.ulps_between(np.array([1.0, -5e-324]), np.array([np.nextafter(1.0, 2), 5e-324]), get("fp64"))
     assert near.tolist() == [1, 2]
 
 

@@ -21,7 +21,7 @@ VALUES = "0.1,-0.7,1/3,2.5,-1e-3,0.02,6,-4"
 def _results(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
     assert main(["quantise", *arguments, "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return document["results"]  # type: ignore[no-any-return]
+    return document["results"]
 
 
 def _column(result: dict[str, Any], key: str) -> list[Any]:

@@ -90,7 +90,7 @@ def test_that_a_model_is_measured_kept_and_printed(
                  "--round", "weights", "-o", str(other)]) == 0  # fmt: skip
     text = capsys.readouterr().out
     assert "equal within noise" in text and "held-out loss" in text
-    assert read_model_file(other) is not None and len(read_effects(other).whole) == 1  # type: ignore[union-attr]
+    assert read_model_file(other) is not None and len(read_effects(other).whole) == 1
     assert "already holds measurements" in fault(capsys, *words)
     again = read_effects(kept)
     assert again is not None and again.document == effects.document

@@ -24,7 +24,7 @@ def sweep(tmp_path: Path) -> Path:
 
 
 def _json(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
-    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+    return json.loads(capsys.readouterr().out)
 
 
 def test_that_the_plan_of_a_new_sweep_is_shown_and_nothing_is_made(
@@ -111,7 +111,7 @@ def test_that_targets_come_from_a_file(sweep: Path, capsys: pytest.CaptureFixtur
     targets = sweep.parent / "targets.toml"
     targets.write_text(capsys.readouterr().out.replace("accuracy_lost = 0.005", "accuracy_lost = 0.1"))
     assert main(["compare", str(sweep), "--targets", str(targets), "--json"]) == 0
-    low = _json(capsys)["groups"][1]  # type: ignore[index]
+    low = _json(capsys)["groups"][1]
     assert low["verdicts"]["accuracy_lost"]["verdict"] == "met"
     targets.write_text("speed = 3")
     assert main(["compare", str(sweep), "--targets", str(targets)]) == 2
@@ -123,8 +123,8 @@ def test_that_run_files_are_grouped_by_their_settings(sweep: Path, capsys: pytes
     assert main(["compare", *files, "--json"]) == 0
     document = _json(capsys)
     assert [(group["group"], group["n"]) for group in document["groups"]] == [("fp32", 5), ("bf16-amp", 5)]  # type: ignore[attr-defined]
-    assert document["twin"]["n"] == 3  # type: ignore[index]
-    assert len(document["runs"]) == 13  # type: ignore[arg-type]
+    assert document["twin"]["n"] == 3
+    assert len(document["runs"]) == 13
     verdicts = {run["run"]: run["verdicts"] for run in document["runs"]}  # type: ignore[attr-defined]
     base = document["baseline"]
     assert verdicts[base] == {}

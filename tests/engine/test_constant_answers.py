@@ -18,7 +18,7 @@ from precgui.engine.watcher import OperationCall
 
 class _Telling(TorchDispatchMode):
     def __init__(self, watcher: ConstantAnswers) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.watcher = watcher
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -74,5 +74,5 @@ def test_that_numbers_of_a_device_without_fp64_are_widened_in_main_memory(monkey
             return torch.ones(2)
 
     held = Held()
-    assert device.in_fp64(held).dtype is torch.float64  # type: ignore[arg-type]
+    assert device.in_fp64(held).dtype is torch.float64
     assert held.left

@@ -24,7 +24,7 @@ def _followed(compute: Callable[[], Tensor]) -> tuple[ExactScalars, Tensor]:
             scalars.observe(func, args, out)
             return out
 
-    with Mode():  # type: ignore[no-untyped-call]
+    with Mode():
         result = compute()
     return scalars, result
 

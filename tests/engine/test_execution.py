@@ -95,7 +95,7 @@ def test_that_channels_last_changes_only_the_order_of_sums(record: Record) -> No
 def test_that_the_average_equals_torchs(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     model = nn.Linear(5, 3)
-    reference = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))  # type: ignore[no-untyped-call]
+    reference = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     reference.update_parameters(model)
     low = nn.Linear(5, 3).to(dtype)
     low.load_state_dict(model.state_dict())
@@ -167,10 +167,10 @@ def test_that_the_attention_kernel_can_be_chosen(backend: str, monkeypatch: pyte
             self, func: Callable[..., object], types: object, args: object = (), kwargs: object = None
         ) -> object:
             names.append(str(func))
-            return func(*args, **(kwargs or {}))  # type: ignore[arg-type, misc,dict-item]
+            return func(*args, **(kwargs or {}))
 
     q = torch.randn(1, 2, 8, 16)
-    with execution.attention(backend), Names():  # type: ignore[no-untyped-call]
+    with execution.attention(backend), Names():
         nn.functional.scaled_dot_product_attention(q, q, q)
     assert any("flash" in name for name in names) is (backend == "flash")
 

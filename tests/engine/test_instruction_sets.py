@@ -78,7 +78,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Printed:
     assert package.name == "my_lstm_1_parts"
     command = [sys.executable, "-c", PRODUCTS + LSTM + EXPORTED, path, folder]
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240, env=environment)  # type: ignore[arg-type]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240, env=environment)
     lines = done.stdout.splitlines()
     end = lines.index("exported")
     return Printed(lines[:2], lines[2:end], lines[end + 1 :])

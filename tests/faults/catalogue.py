@@ -34,8 +34,8 @@ def _both(name: str, plant: Callable[[str], Plant]) -> Iterator[Plant]:
 
 def _plant(name: str, model: str, base: dict[str, Any], fault: dict[str, Any], rules: str, blame: bool | None,
            module: str = "", weak: bool = False, twin: dict[str, Any] | None = None) -> Plant:  # fmt: skip
-    setting = Setting(model=model, **{**base, **fault})  # type: ignore[arg-type]
-    without = Setting(model=model, **{**base, **(twin or {})})  # type: ignore[arg-type]
+    setting = Setting(model=model, **{**base, **fault})
+    without = Setting(model=model, **{**base, **(twin or {})})
     return Plant(name, setting, without, tuple(rules.split()), blame, module, weak)
 
 
@@ -126,7 +126,7 @@ def _innocent() -> Iterator[Plant]:
     for bias, weak in ((-1e3, False), (-0.02, True)):
         yield from _both(f"dead units, bias {bias:g}", lambda m, b=bias, w=weak: _plant(
             "", m, {"steps": 60}, {"edit": lambda model, b=b: [kill(f"blocks.{i}.up", b)(model) for i in range(2)]},
-             # type: ignore[func-returns-value]
+
             "dead-units", False, "blocks", w))  # fmt: skip
     yield from _both(
         "rate of zero",

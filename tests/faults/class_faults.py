@@ -189,7 +189,7 @@ class _PackedAdam(torch.optim.Optimizer):
         super().__init__(model.parameters(), {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:
         for p in self.param_groups[0]["params"]:
             if not self.state[p]:
                 self.state[p] |= {"t": 0, "m": torch.zeros_like(p), "v": torch.zeros_like(p), "scale": 0.0}
@@ -439,7 +439,7 @@ def _below_zero(opened: Open, model: nn.Module) -> None:
 @_fault("targets-out-of-range", "last function (relu)", "Leave the last function out")
 def relu_before_targets_below_zero(opened: Open) -> None:
     model = nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 1), nn.ReLU())
-    nn.init.constant_(model[2].bias, -0.5)  # type: ignore[arg-type]
+    nn.init.constant_(model[2].bias, -0.5)
     _below_zero(opened, model)
 
 
@@ -521,7 +521,7 @@ class _BertAdam(torch.optim.Optimizer):
         self.factors = torch.tensor([0.9, 0.999], dtype=dtype)
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:
         first, second = self.factors
         for p in self.param_groups[0]["params"]:
             if not self.state[p]:

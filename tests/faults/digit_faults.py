@@ -300,7 +300,7 @@ def residual_stream_in_bf16(opened: Open) -> None:
             self.into, self.out = nn.Linear(24, 32), nn.Linear(32, 6)
             self.blocks = nn.ModuleList([nn.Linear(32, 32) for _ in range(12)])
             for block in self.blocks:
-                nn.init.normal_(block.weight, std=0.02)  # type: ignore[arg-type]
+                nn.init.normal_(block.weight, std=0.02)
 
         def forward(self, x: Tensor) -> Tensor:
             x = self.into(x)
@@ -394,7 +394,7 @@ def classes_with_large_scores_in_bf16(opened: Open) -> None:
     """Scores of some 30 and a loss near zero: an ulp of the scores is above the loss."""
     model = network()
     with torch.no_grad():
-        model[4].weight.mul_(20)  # type: ignore[union-attr, operator]
+        model[4].weight.mul_(20)
     _train(opened, model, torch.optim.Adam(model.parameters(), 3e-3), torch.bfloat16, 200)
 
 
@@ -402,7 +402,7 @@ def classes_with_large_scores_in_bf16(opened: Open) -> None:
 def mean_of_a_target_that_nothing_tells(opened: Open) -> None:
     """Targets near 100 that the inputs do not tell: the outputs are their mean, the loss their variance."""
     model = nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 1))
-    nn.init.constant_(model[2].bias, 100.0)  # type: ignore[arg-type]
+    nn.init.constant_(model[2].bias, 100.0)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     recorder = opened(model, optimizer)
     for x, _ in batches(150):

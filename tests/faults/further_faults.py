@@ -114,7 +114,7 @@ def running_statistics_in_bf16(opened: Open, broken: bool) -> float:
     norm = nn.BatchNorm1d(48, momentum=0.002)
     model = nn.Sequential(nn.Linear(WIDTH, 48), norm, nn.ReLU(), nn.Linear(48, CLASSES))
     with torch.no_grad():
-        model[0].bias.add_(6.0)  # type: ignore[union-attr, operator]
+        model[0].bias.add_(6.0)
     if broken:
         norm.bfloat16()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
@@ -135,7 +135,7 @@ def log_of_a_softmax_in_fp16(opened: Open, broken: bool) -> float:
     """A probability below 6e-8 is zero in FP16, its logarithm -Inf."""
     model = network()
     with torch.no_grad():
-        model[4].weight.mul_(40.0)  # type: ignore[union-attr, operator]
+        model[4].weight.mul_(40.0)
     optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
     recorder = opened(model, optimizer)
     value = math.nan
@@ -190,7 +190,7 @@ class _RowScaled(nn.Linear):
 def row_of_zeros_in_fp8(opened: Open, broken: bool) -> float:
     """A ReLU whose output is zero for a padded sample, multiplied in E4M3 with a scale for each row."""
     model = nn.Sequential(nn.Linear(WIDTH, 48, bias=False), nn.ReLU(), _RowScaled(48, CLASSES))
-    model[2].least = 0.0 if broken else 1e-12  # type: ignore[union-attr, assignment]
+    model[2].least = 0.0 if broken else 1e-12
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     recorder = opened(model, optimizer)
     value = math.nan
@@ -216,7 +216,7 @@ class Positions(nn.Module):
         self.inner = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 4))
 
     def forward(self, positions: Tensor) -> Tensor:
-        angles = positions.to(self.dtype)[:, None] * self.rates.to(self.dtype)  # type: ignore[operator, union-attr]
+        angles = positions.to(self.dtype)[:, None] * self.rates.to(self.dtype)
         out: Tensor = self.inner(torch.cat((angles.sin(), angles.cos()), 1).float())
         return out
 

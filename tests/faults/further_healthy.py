@@ -24,7 +24,7 @@ def _healthy(loop: Loop) -> Loop:
 def sines_of_small_angles_in_bf16(opened: Open) -> None:
     """Positions up to 24 in BF16, which are exact, with angles up to a few radians."""
     model = Positions(torch.bfloat16)
-    model.rates /= 8  # type: ignore[assignment, operator]
+    model.rates /= 8
     optimizer = torch.optim.AdamW(model.parameters(), 5e-3)
     recorder = opened(model, optimizer)
     for _ in range(100):
@@ -64,7 +64,7 @@ class _Sign(torch.optim.Optimizer):
         super().__init__(list(parameters), {"lr": lr})  # type: ignore[call-overload]
 
     @torch.no_grad()
-    def step(self, closure: object = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> None:
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:
@@ -117,7 +117,7 @@ class _Deep(nn.Module):
         self.first, self.head = nn.Linear(WIDTH, 48), nn.Linear(48, CLASSES)
         self.blocks = nn.ModuleList(nn.Linear(48, 48) for _ in range(12))
         for block in self.blocks:
-            nn.init.kaiming_normal_(block.weight)  # type: ignore[arg-type]
+            nn.init.kaiming_normal_(block.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x)

@@ -42,7 +42,7 @@ class LoRA(nn.Module):
         return out
 
 
-def _freeze(*words: str):  # type: ignore[no-untyped-def]
+def _freeze(*words: str):
     def edit(model: nn.Module) -> None:
         for name, parameter in model.named_parameters():
             if any(word in name for word in words):
@@ -70,12 +70,12 @@ def _all() -> Iterator[tuple[str, Setting]]:
     pairs = itertools.product(("mlp", "gpt"), ("adamw", "sgd"))
     for model, optimizer in pairs:
         for precision in ("fp32", "bf16-amp", "fp16-amp", "fp16-pure"):
-            yield f"{model} {optimizer} {precision}", Setting(model=model, optimizer=optimizer, precision=precision)  # type: ignore[arg-type]
+            yield f"{model} {optimizer} {precision}", Setting(model=model, optimizer=optimizer, precision=precision)
         low = 1e-2 if optimizer == "adamw" else 0.1
         yield f"{model} {optimizer} BF16 storage that learns", Setting(
-            model=model, optimizer=optimizer, precision="bf16-pure", lr=low)  # type: ignore[arg-type]  # fmt: skip
+            model=model, optimizer=optimizer, precision="bf16-pure", lr=low)  # fmt: skip
     for model in ("mlp", "gpt"):
-        fp16 = Setting(model=model, precision="fp16-amp")  # type: ignore[arg-type]
+        fp16 = Setting(model=model, precision="fp16-amp")
         yield f"{model} warm-up from 2^24", replace(fp16, init_scale=2.0**24)
         yield f"{model} warm-up from 2^32", replace(fp16, init_scale=2.0**32)
         yield f"{model} growth every 5 steps", replace(fp16, growth_interval=5, init_scale=2.0**18)
@@ -86,12 +86,12 @@ def _all() -> Iterator[tuple[str, Setting]]:
         yield f"{model} fp16 long and converged", replace(fp16, steps=250, schedule="cosine")
         yield f"{model} fp16 noise in the targets", replace(fp16, data=_noisy if model == "mlp" else None, batch=4)
         yield f"{model} scale that is no power of two", replace(fp16, init_scale=3000.0)
-        fp32 = Setting(model=model)  # type: ignore[arg-type]
+        fp32 = Setting(model=model)
         yield f"{model} dropout", replace(fp32, options={"dropout": 0.6})
         yield f"{model} deep", replace(fp32, options={"depth": 8}, steps=60)
         yield f"{model} experts never used", replace(fp32, edit=swap("blocks.1.up", lambda inner: _experts(inner)))
         yield f"{model} frozen layers", replace(fp32, edit=_freeze("blocks.0", "embed"))
-        yield f"{model} LoRA", replace(fp32, edit=swap("blocks.0.up", lambda inner: LoRA(inner)))  # type: ignore[arg-type]
+        yield f"{model} LoRA", replace(fp32, edit=swap("blocks.0.up", lambda inner: LoRA(inner)))
         yield f"{model} converged", replace(fp32, steps=250, schedule="cosine")
         yield f"{model} high but sane rate", replace(fp32, optimizer="sgd", lr=0.3, momentum=0.0)
         yield f"{model} AdamW high but sane", replace(fp32, lr=2e-2, schedule="warmup")

@@ -70,7 +70,7 @@ MEANT |= {
 def train(opened: Open, made: Callable[[], nn.Module], *, given: bool = False, critic: bool = False) -> None:
     """`given`: the optimizer gets hidden layers all the same. `critic`: the loss runs through another model."""
     model, judge = made(), nn.Linear(6, 6)
-    more = [each for layer in model.layers for each in layer.parameters()] if given else []  # type: ignore[union-attr]
+    more = [each for layer in model.layers for each in layer.parameters()] if given else []
     optimizer = torch.optim.Adam([*model.parameters(), *more], 3e-3)
     recorder = opened(model, optimizer)
     for x, y in batches(40):

@@ -122,7 +122,7 @@ def tanh_saturated_init(opened: Open, broken: bool) -> float:
     )
     if broken:
         for layer in (model[0], model[2], model[4]):
-            nn.init.normal_(layer.weight, std=40.0)  # type: ignore[arg-type]
+            nn.init.normal_(layer.weight, std=40.0)
     wanted = torch.randn(WIDTH, 4)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     fit(opened, model, lambda x, y: F.mse_loss(model(x), x @ wanted / 5), 200, scale=None, optimizer=optimizer)
@@ -195,7 +195,7 @@ def ctc_impossible_target(opened: Open, broken: bool) -> float:
 def dead_relu(opened: Open, broken: bool) -> float:
     model = nn.Sequential(nn.Linear(WIDTH, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, CLASSES))
     if broken:
-        nn.init.constant_(model[2].bias, -60.0)  # type: ignore[arg-type]
+        nn.init.constant_(model[2].bias, -60.0)
 
     def loss_of(x: Tensor, y: Tensor) -> Tensor:
         with half(True):

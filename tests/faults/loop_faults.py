@@ -219,7 +219,7 @@ class _Deep(nn.Module):
         self.first, self.last = nn.Linear(16, 64), nn.Linear(64, 1)
         self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(6))
         for each in self.layers:
-            nn.init.normal_(each.weight, std=deviation)  # type: ignore[arg-type]
+            nn.init.normal_(each.weight, std=deviation)
 
     def forward(self, x: Tensor) -> Tensor:
         h = torch.tanh(self.first(x))
@@ -247,7 +247,7 @@ class _Signs(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
             for each in group["params"]:
                 own = self.state[each].setdefault("m", torch.zeros_like(each, dtype=torch.float32))

@@ -83,7 +83,7 @@ class LeanAdam(torch.optim.Optimizer):
         self.dtype = dtype
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:
         for weight in self.param_groups[0]["params"]:
             state = self.state[weight]
             if not state:
@@ -117,8 +117,8 @@ def manual_scale_too_high(opened: Open, broken: bool) -> float:
         loss = F.cross_entropy(logits.float(), y)
         (loss * scale).backward()
         for each in model.parameters():
-            each.grad.div_(scale)  # type: ignore[union-attr]
-        if all(bool(each.grad.isfinite().all()) for each in model.parameters()):  # type: ignore[union-attr]
+            each.grad.div_(scale)
+        if all(bool(each.grad.isfinite().all()) for each in model.parameters()):
             optimizer.step()
         recorder.step(loss)
     return score(model)

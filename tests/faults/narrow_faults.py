@@ -283,7 +283,7 @@ class _Rounded(nn.Linear):
 def _rounding(quantiser: Callable[[Tensor], Tensor], outliers: float = 1.0) -> nn.Sequential:
     model = nn.Sequential(_Rounded(24, 48), nn.GELU(), _Rounded(48, 48), nn.GELU(), _Rounded(48, 6))
     for layer in model[::2]:
-        layer.quantiser = quantiser  # type: ignore[assignment]
+        layer.quantiser = quantiser
         with torch.no_grad():
             layer.weight[:1] *= outliers
     return model
@@ -300,7 +300,7 @@ def _fit(opened: Open, model: nn.Module, optimizer: torch.optim.Optimizer, forwa
 def one_scale_of_int4_beside_large_rows(opened: Open, broken: bool) -> float:
     def quantiser(weight: Tensor) -> Tensor:
         largest = weight.abs()
-        return _Straight.apply(weight, (largest.max() if broken else largest.amax(1, keepdim=True)) / 7)  # type: ignore[no-any-return,no-untyped-call]
+        return _Straight.apply(weight, (largest.max() if broken else largest.amax(1, keepdim=True)) / 7)
 
     model = _rounding(quantiser, 30.0)
     return _fit(opened, model, torch.optim.AdamW(model.parameters(), 2e-3))

@@ -87,8 +87,8 @@ def _descend(model: nn.Module, optimizer: Optimizer, loss: Tensor) -> Tensor:
 def values_of_a_sparse_reward(opened: Open) -> None:
     """Q-learning: the loss begins at zero and rises with what is known of the reward."""
     values = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2))
-    nn.init.zeros_(values[2].weight)  # type: ignore[arg-type]
-    nn.init.zeros_(values[2].bias)  # type: ignore[arg-type]
+    nn.init.zeros_(values[2].weight)
+    nn.init.zeros_(values[2].bias)
     target, optimizer = copy.deepcopy(values), torch.optim.Adam(values.parameters(), 1e-3)
     recorder = opened(values, optimizer)
     for step in range(300):
@@ -347,7 +347,7 @@ def rise_from_a_saddle(opened: Open) -> None:
     """The whole data in each step and small weights: the norm of the gradient rises smoothly for a long time."""
     model = nn.Sequential(*[nn.Linear(10, 10, bias=False) for _ in range(3)])
     for layer in model:
-        nn.init.normal_(layer.weight, std=0.12)  # type: ignore[arg-type]
+        nn.init.normal_(layer.weight, std=0.12)
     x = torch.randn(200, 10)
     y, optimizer = x @ torch.randn(10, 10), torch.optim.SGD(model.parameters(), 0.05)
     recorder = opened(model, optimizer)

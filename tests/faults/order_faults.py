@@ -167,7 +167,7 @@ def adversary_without_a_scaler(opened: Open) -> None:
     both = nn.ModuleList([model, critic])
     first, second = torch.optim.AdamW(model.parameters(), 2e-3), torch.optim.SGD(critic.parameters(), 0.01)
     recorder = opened(both, [first, second], scaler)
-    both.forward = lambda x: model(x)  # type: ignore[method-assign]
+    both.forward = lambda x: model(x)
     for x, y in batches(60):
         first.zero_grad()
         with torch.autocast("cpu", torch.float16):

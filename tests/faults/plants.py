@@ -110,7 +110,7 @@ def swap(path: str, make: Callable[[nn.Module], nn.Module]) -> Edit:
 
 @torch.no_grad()
 def _scaled(model: nn.Module, path: str, factor: float) -> None:
-    model.get_submodule(path).weight.mul_(factor)  # type: ignore[operator, union-attr]
+    model.get_submodule(path).weight.mul_(factor)
 
 
 def store_low(*names: str, dtype: torch.dtype = torch.bfloat16) -> Edit:
@@ -133,7 +133,7 @@ def kill(path: str, bias: float) -> Edit:
 
     def edit(model: nn.Module) -> None:
         with torch.no_grad():
-            model.get_submodule(path).bias.fill_(bias)  # type: ignore[operator, union-attr]
+            model.get_submodule(path).bias.fill_(bias)
 
     return edit
 

@@ -300,7 +300,7 @@ def fine_tuning_in_bf16_at_a_small_rate(opened: Open, broken: bool) -> float:
 @_published("divergence no-progress dead-units", False, "recurrent network without clipping")
 def recurrent_network_without_a_clip(opened: Open, broken: bool) -> float:
     model = nn.ModuleDict({"cell": nn.RNN(4, 48, nonlinearity="relu", batch_first=True), "head": nn.Linear(48, 4)})
-    nn.init.normal_(model["cell"].weight_hh_l0, std=1.3 / math.sqrt(48))  # type: ignore[arg-type]
+    nn.init.normal_(model["cell"].weight_hh_l0, std=1.3 / math.sqrt(48))
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     recorder = opened(model, optimizer)
     value = math.nan

@@ -145,7 +145,7 @@ def fixed_scale_by_hand_that_is_too_large(opened: Open, broken: bool) -> float:
         optimizer.zero_grad()
         (loss * scale).backward()
         for p in model.parameters():
-            p.grad.div_(scale)  # type: ignore[union-attr]
+            p.grad.div_(scale)
         optimizer.step()
         recorder.step(loss)
     return score(lambda x: model(x.half()))
@@ -267,9 +267,9 @@ def loss_beyond_the_least_scale(opened: Open, broken: bool) -> float:
         loss = error(torch.randn(64, 12))
         model.zero_grad()
         (loss * scale).backward()
-        if all(bool(each.grad.isfinite().all()) for each in model.parameters()):  # type: ignore[union-attr]
+        if all(bool(each.grad.isfinite().all()) for each in model.parameters()):
             for master, own in zip(masters, model.parameters(), strict=True):
-                master.grad = own.grad.float() / scale  # type: ignore[union-attr]
+                master.grad = own.grad.float() / scale
             optimizer.step()
             with torch.no_grad():
                 for master, own in zip(masters, model.parameters(), strict=True):

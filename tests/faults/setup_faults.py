@@ -92,7 +92,7 @@ def _fit(
     opened: Open, optimizer: type[torch.optim.Optimizer], sign: float = 1.0, steps: int = 12, **more: object
 ) -> None:
     model = nn.Sequential(nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 1))
-    made = optimizer(model.parameters(), **more)  # type: ignore[arg-type]
+    made = optimizer(model.parameters(), **more)
     recorder = opened(model, made)
     for _ in range(steps):
         x = torch.randn(32, 12)

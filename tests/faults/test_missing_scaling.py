@@ -20,8 +20,8 @@ def _small_errors(opened: Open, *, scaled: bool, size: float) -> None:
     """A mean over many outputs near zero: its gradients end FP16 in the last layer, and nothing reaches the first."""
     model = nn.Sequential(nn.Linear(24, 48), nn.GELU(), nn.Linear(48, 512))
     with torch.no_grad():
-        model[2].weight.mul_(size)  # type: ignore[union-attr, operator]
-        model[2].bias.zero_()  # type: ignore[union-attr, operator]
+        model[2].weight.mul_(size)
+        model[2].bias.zero_()
     optimizer = torch.optim.SGD(model.parameters(), 10.0, momentum=0.9)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14, enabled=scaled)
     recorder = opened(model, optimizer, scaler if scaled else None)

@@ -35,7 +35,7 @@ def test_that_a_wrong_order_is_named_its_correction_is_not_and_watching_changes_
         assert answers == ({(fault.rules[0], fault.blame)} if broken else set())
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        assert fault.train(lambda *_: _NoRecorder(), True) == ends[True]  # type: ignore[arg-type, return-value]
+        assert fault.train(lambda *_: _NoRecorder(), True) == ends[True]
 
 
 @pytest.mark.parametrize("name", RIGHT)

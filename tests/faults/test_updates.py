@@ -26,7 +26,7 @@ def test_that_lost_updates_are_named_and_their_correction_is_not(name: str, tmp_
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_that_updates_of_which_nothing_is_lost_are_left_alone(name: str, tmp_path: Path) -> None:
-    assert [each.title for each in judged(HEALTHY[name], tmp_path / "run.h5").problems] == []  # type: ignore[arg-type]
+    assert [each.title for each in judged(HEALTHY[name], tmp_path / "run.h5").problems] == []
 
 
 @pytest.mark.parametrize("name", FIXED)

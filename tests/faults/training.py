@@ -279,12 +279,12 @@ class _Loop:
     def _half_step(self) -> None:
         """torch's scaler refuses FP16 gradients; so did everybody who trained like this by hand."""
         original = self.scaler._unscale_grads_
-        self.scaler._unscale_grads_ = lambda o, inv, inf, _allow: original(o, inv, inf, True)  # type: ignore[assignment, method-assign]
+        self.scaler._unscale_grads_ = lambda o, inv, inf, _allow: original(o, inv, inf, True)
         try:
             self.scaler.step(self.optimizer)
             self.scaler.update()
         finally:
-            self.scaler._unscale_grads_ = original  # type: ignore[method-assign]
+            self.scaler._unscale_grads_ = original
 
 
 ALL = RecordConfig(budget=100, weights_every=2, optimizer_every=4, activations_every=3, activation_gradients_every=4)

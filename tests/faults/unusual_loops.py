@@ -34,7 +34,7 @@ def master_weights_by_hand(opened: Open) -> None:
         loss = F.cross_entropy(model(x.half()).float(), y)
         (loss * 128).backward()
         for master, own in zip(masters, model.parameters(), strict=True):
-            master.grad = own.grad.float() / 128  # type: ignore[union-attr]
+            master.grad = own.grad.float() / 128
         optimizer.step()
         with torch.no_grad():
             for master, own in zip(masters, model.parameters(), strict=True):
@@ -71,8 +71,8 @@ def sharpness_aware_minimisation(opened: Open) -> None:
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         with torch.no_grad():
-            norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()  # type: ignore[union-attr]
-            moved = [0.05 * p.grad / norm for p in model.parameters()]  # type: ignore[operator]
+            norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+            moved = [0.05 * p.grad / norm for p in model.parameters()]
             torch._foreach_add_(list(model.parameters()), moved)
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)
@@ -97,7 +97,7 @@ def quasi_newton_with_a_closure(opened: Open) -> None:
         return loss
 
     for _ in range(25):
-        recorder.step(optimizer.step(closure))  # type: ignore[arg-type]
+        recorder.step(optimizer.step(closure))
 
 
 @_unusual
@@ -325,7 +325,7 @@ def contrast_with_a_learned_temperature(opened: Open) -> None:
     for x, _ in batches(150):
         left = F.normalize(image(x + 0.3 * torch.randn_like(x)), dim=1)
         right = F.normalize(text(x + 0.3 * torch.randn_like(x)), dim=1)
-        logits = model.logit_scale.exp().clamp(max=100) * left @ right.T  # type: ignore[operator, union-attr]
+        logits = model.logit_scale.exp().clamp(max=100) * left @ right.T
         places = torch.arange(len(x))
         loss = (F.cross_entropy(logits, places) + F.cross_entropy(logits.T, places)) / 2
         optimizer.zero_grad()
@@ -375,7 +375,7 @@ def learning_to_learn(opened: Open) -> None:
         phase, x = 6.28 * torch.rand(()), 6 * torch.rand(20, 1) - 3
         y = torch.sin(x + phase)
         own = dict(model.named_parameters())
-        inner = F.mse_loss(torch.func.functional_call(model, own, (x[:10],)), y[:10])  # type: ignore[arg-type]
+        inner = F.mse_loss(torch.func.functional_call(model, own, (x[:10],)), y[:10])
         slopes = torch.autograd.grad(inner, list(own.values()), create_graph=True)
         fast = {name: p - 0.05 * g for (name, p), g in zip(own.items(), slopes, strict=True)}
         loss = F.mse_loss(torch.func.functional_call(model, fast, (x[10:],)), y[10:])

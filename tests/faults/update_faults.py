@@ -200,12 +200,12 @@ def average_whose_factor_is_one(opened: Open, broken: bool) -> float:
 def wide_average_whose_factor_is_one(opened: Open, broken: bool) -> float:
     """The factor is converted in each step."""
     decay = torch.tensor(0.9981)
-    return _averaged(opened, torch.float32, lambda slow, fast: slow.lerp_(fast, 1 - decay.to(_low(broken))))  # type: ignore[arg-type]
+    return _averaged(opened, torch.float32, lambda slow, fast: slow.lerp_(fast, 1 - decay.to(_low(broken))))
 
 
 @_mistake("lost-updates")
 def average_by_a_number(opened: Open, broken: bool) -> float:
-    return _averaged(opened, _low(broken), lambda slow, fast: slow.mul_(0.9995).add_(fast, alpha=1 - 0.9995))  # type: ignore[arg-type]
+    return _averaged(opened, _low(broken), lambda slow, fast: slow.mul_(0.9995).add_(fast, alpha=1 - 0.9995))
 
 
 def _inferred(slow: Tensor, fast: Tensor) -> None:
@@ -275,7 +275,7 @@ def _switched(opened: Open) -> None:
     """An average that follows where a switch of 0 or 1 is on, which it is in the first steps."""
     on = [torch.tensor(1.0, dtype=torch.bfloat16)] * 20 + [torch.tensor(0.0, dtype=torch.bfloat16)] * 200
     place = iter(range(4 * 6 * 200))
-    _averaged(opened, torch.bfloat16, lambda slow, fast: slow.mul_(1 - (s := on[next(place) // 6])).add_(fast * s))  # type: ignore[arg-type]
+    _averaged(opened, torch.bfloat16, lambda slow, fast: slow.mul_(1 - (s := on[next(place) // 6])).add_(fast * s))
 
 
 def _times_one(opened: Open) -> None:
@@ -384,7 +384,7 @@ FIXED: dict[str, tuple[str, Callable[[Open], float]]] = {
     ),
     "average_whose_factor_is_one": (
         "Keep the factor of the average as a number of Python",
-        lambda opened: _averaged(opened, torch.float32, lambda slow, fast: slow.lerp_(fast, 1 - 0.9981)),  # type: ignore[arg-type]
+        lambda opened: _averaged(opened, torch.float32, lambda slow, fast: slow.lerp_(fast, 1 - 0.9981)),
     ),
     "batch_norm_in_bf16": (
         "Keep the average (a target network, a running statistic) in FP32",

@@ -47,7 +47,7 @@ class _Daily(nn.Module):
         self.head = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 1))
 
     def forward(self, places: Tensor) -> Tensor:
-        hours = torch.index_select(self.hours, 0, places)  # type: ignore[arg-type]
+        hours = torch.index_select(self.hours, 0, places)
         angles = hours.float()[:, None] * self.rates
         out: Tensor = self.head(torch.cat((angles.sin(), angles.cos()), 1))[:, 0]
         return out
@@ -191,8 +191,8 @@ class _Standardised(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             with torch.no_grad():
-                self.running_mean.lerp_(x.mean(0).to(self.running_mean.dtype), 0.003)  # type: ignore[arg-type]
-                self.running_var.lerp_(x.var(0).to(self.running_var.dtype), 0.003)  # type: ignore[arg-type]
+                self.running_mean.lerp_(x.mean(0).to(self.running_mean.dtype), 0.003)
+                self.running_var.lerp_(x.var(0).to(self.running_var.dtype), 0.003)
         return (x - self.running_mean.float()) / (self.running_var.float() + 1e-5).sqrt()
 
 

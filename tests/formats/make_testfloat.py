@@ -46,7 +46,7 @@ def main(generator: str) -> None:
                 zeros = [case for case in every if case[-1] & magnitude == 0]
                 chosen = draw.sample(every, count) + draw.sample(zeros, min(ZEROS, len(zeros)))
                 arrays[f"{kind}_{operation}_r{rounding}"] = np.array(sorted(chosen), word)
-    np.savez_compressed(DATA, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(DATA, **arrays)
     print(f"{DATA}: {sum(map(len, arrays.values()))} cases, {DATA.stat().st_size} bytes")  # noqa: T201
 
 

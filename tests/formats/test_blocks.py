@@ -93,7 +93,7 @@ def test_that_unknown_names_and_rules_are_refused() -> None:
     with pytest.raises(UnknownFormatError, match="no block format"):
         quantize_blocks_array(NORMAL, "mxfp5")
     with pytest.raises(ValueError, match="no scale rule"):
-        quantize_blocks_array(NORMAL, "mxfp4", "round")  # type: ignore[arg-type]
+        quantize_blocks_array(NORMAL, "mxfp4", "round")
 
 
 def test_that_nf4_maps_the_largest_value_of_each_block_onto_one() -> None:
@@ -122,7 +122,7 @@ def test_that_affine_scales_follow_the_textbook() -> None:
 def test_that_affine_errors_stay_within_half_a_step(name: str, symmetric: bool) -> None:
     fmt = _int(name)
     for options in ({}, {"axis": 1}, {"group": 32}):
-        result = quantize_affine(NORMAL, fmt, symmetric=symmetric, **options)  # type: ignore[arg-type]
+        result = quantize_affine(NORMAL, fmt, symmetric=symmetric, **options)
         kept = ~result.clipped
         assert (np.abs(result.values - NORMAL)[kept] <= result.scale.max() / 2 + 1e-9).all()
         assert result.codes.min() >= fmt.min_ordinal

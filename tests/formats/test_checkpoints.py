@@ -158,7 +158,7 @@ def slow_gguf(name: str, block: bytes) -> list[float]:
         else:
             scale = s[group + 4] & 15 | (s[group - 4] >> 6) << 4
             offset = s[group + 4] >> 4 | (s[group] >> 6) << 4
-        codes = [block[16 + 32 * (group // 2) + i] >> 4 * (group % 2) & 15 for i in range(32)]  # type: ignore[assignment]
+        codes = [block[16 + 32 * (group // 2) + i] >> 4 * (group % 2) & 15 for i in range(32)]
         result += [half(0) * scale * q - half(2) * offset for q in codes]
     return result
 

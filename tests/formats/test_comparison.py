@@ -25,8 +25,8 @@ NORMAL = np.random.default_rng(4).normal(size=(8, 128))
 
 
 def _compared(values: object, scheme: str, **options: object) -> FormatComparison:
-    source = values if isinstance(values, TensorReader) else in_memory(values)  # type: ignore[arg-type]
-    return compare(source, scheme, Options(**options), lambda _: None)  # type: ignore[arg-type]
+    source = values if isinstance(values, TensorReader) else in_memory(values)
+    return compare(source, scheme, Options(**options), lambda _: None)
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_that_partial_sums_are_those_of_numpy() -> None:
     for name, dtype in (("fp16", np.float16), ("fp32", np.float32), ("bf16", ml_dtypes.bfloat16)):
         total, theirs = np.zeros((), dtype), [0.0]
         for step in increments:
-            total = dtype(np.float64(total) + step)  # type: ignore[assignment]
+            total = dtype(np.float64(total) + step)
             theirs.append(float(total))
         assert running_sums(increments, get(name))[0].tolist() == theirs
 
@@ -173,7 +173,7 @@ def test_that_tensor_files_are_read_without_running_anything(tmp_path: Path) -> 
     values = np.array([1.5, -2.0], ml_dtypes.bfloat16)
     _safetensors(
         tmp_path / "b.safetensors",
-        {"w": ("F32", [2], np.float32([1, 2]).tobytes()), "h": ("BF16", [2], values.tobytes())},  # type: ignore[arg-type]
+        {"w": ("F32", [2], np.float32([1, 2]).tobytes()), "h": ("BF16", [2], values.tobytes())},
     )
     assert tensor_names(tmp_path / "b.safetensors") == ["w", "h"]
     assert load_tensor(tmp_path / "b.safetensors", "h").tolist() == [1.5, -2.0]

@@ -54,6 +54,6 @@ def _products() -> Iterator[None]:
 
 
 @pytest.fixture
-def load():  # type: ignore[no-untyped-def]  # a context manager
+def load():  # a context manager
     """`with load():` keeps the tensor cores busy."""
     return _products

@@ -48,7 +48,7 @@ def test_that_the_architecture_is_known_and_its_peaks_are_near_the_datasheet(gpu
 def test_that_every_reading_is_a_figure_or_a_reason(gpu):
     with nvml.session() as opened:
         assert not isinstance(opened, Missing)
-        reader = GpuReader(opened.gpus()[0])  # type: ignore[arg-type]
+        reader = GpuReader(opened.gpus()[0])
         reader.everything()
         time.sleep(0.3)
         reading = reader.everything()

@@ -80,4 +80,4 @@ def test_that_a_run_repeats_itself_on_the_gpu(tmp_path):
         train(tmp_path / f"{name}.h5", "fp32", "train.deterministic=true")
         with open_run(tmp_path / f"{name}.h5") as saved:
             losses.append(saved.series("loss")[1])
-    np.testing.assert_array_equal(*losses)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(*losses)

@@ -138,7 +138,7 @@ def show(qtbot: QtBot) -> Show:
         plots.resize(900, 800)
         plots.show()
         qtbot.waitExposed(plots)
-        plots.set_runs(runs)  # type: ignore[arg-type]
+        plots.set_runs(runs)
         plots.draw_pending()
         return plots
 

@@ -71,7 +71,7 @@ def test_that_a_person_can_train_watch_stop_compare_and_come_back(
     qtbot.waitUntil(lambda: len(first.series("loss")[0]) > 20)
 
     # Points are in the plot while it runs; Stop ends it.
-    qtbot.waitUntil(lambda: len(drawn_loss(live, one)[0]) > 20)  # type: ignore[arg-type]
+    qtbot.waitUntil(lambda: len(drawn_loss(live, one)[0]) > 20)
     window.actions_.by_id["run.stop"].trigger()
     qtbot.waitUntil(lambda: first.status == "stopped")
 

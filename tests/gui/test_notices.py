@@ -70,7 +70,7 @@ def test_that_an_uncaught_exception_becomes_a_notice_and_a_line_in_the_log(capsy
     hooks = sys.excepthook, threading.excepthook
     with caught(notices, log):
         for text in ("the value is -1", "the value is -2"):
-            sys.excepthook(*raised(text))  # type: ignore[arg-type]
+            sys.excepthook(*raised(text))
     entry = notices.entries()[0]
     assert len(notices.entries()) == 1 and entry.count == 2
     assert entry.notice.text == "Something went wrong inside precgui: RuntimeError: the value is -2"

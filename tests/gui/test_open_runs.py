@@ -83,8 +83,8 @@ def test_that_a_run_keeps_its_colour_beside_others_and_after_a_restart(qtbot: Qt
     window.attach(Session(window))
     first = _styles(window, paths)
     free = next(index for index in range(7) if index not in {colour for colour, _ in first.values()})
-    window.session.runs.set_colour(next(iter(first)), free)  # type: ignore[union-attr]
-    first = {key: (each.colour_index, each.dash_index) for key, each in window.session.runs.items()}  # type: ignore[union-attr]
+    window.session.runs.set_colour(next(iter(first)), free)
+    first = {key: (each.colour_index, each.dash_index) for key, each in window.session.runs.items()}
     close_window(qtbot, window)
     again = Window(Settings(), Notices())
     again.show()

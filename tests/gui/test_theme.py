@@ -291,7 +291,7 @@ def test_that_there_is_one_theme_an_application(qapp: QApplication) -> None:
 
 def test_that_an_unknown_mode_is_refused(qapp: QApplication) -> None:
     with pytest.raises(ValueError, match="'blue' is not a theme mode"):
-        themes().set_mode("blue")  # type: ignore[arg-type]
+        themes().set_mode("blue")
 
 
 def test_that_disabled_text_differs_from_enabled_text() -> None:

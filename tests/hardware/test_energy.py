@@ -187,13 +187,13 @@ def recorded(counter_j: Callable[[float], float | None], times: Sequence[float],
 
 
 def of_window(rows: Sequence[PowerRead], start_s: float, end_s: float) -> Any:
-    return window_energy(*zip(*((row.time_s, row.power_w, row.energy_j) for row in rows), strict=True), start_s, end_s)  # type: ignore[arg-type, call-arg]
+    return window_energy(*zip(*((row.time_s, row.power_w, row.energy_j) for row in rows), strict=True), start_s, end_s)  # type: ignore[call-arg]
 
 
 def test_that_the_counter_bridges_a_silence():
     """60 s at 100 W, unreadable between 20 s and 40 s: 3993 J were told before."""
     times = np.arange(0.0, 60.05, 0.05)
-    rows = recorded(lambda t: None if 20 < t < 40 else 1000 + 100 * t, times, 65_532.6)  # type: ignore[arg-type]
+    rows = recorded(lambda t: None if 20 < t < 40 else 1000 + 100 * t, times, 65_532.6)
     found = of_window(rows, 0.0, 60.0)
     assert found.method == COUNTER
     assert found.energy_j == pytest.approx(6000, rel=1e-3)
@@ -203,7 +203,7 @@ def test_that_the_counter_bridges_a_silence():
 def test_that_energy_is_not_measured_across_a_silence_in_which_the_counter_may_have_wrapped(silence_s):
     """A process that was suspended at 100 W: 19,919 J of 151,000 J were told before."""
     times = np.concatenate([np.arange(0.0, 5.0, 0.05), np.arange(5.0, 10.0, 0.05) + silence_s])
-    rows = recorded(lambda t: 100 * t, times, 65_532.6)  # type: ignore[arg-type]
+    rows = recorded(lambda t: 100 * t, times, 65_532.6)
     assert isinstance(of_window(rows, 0.0, 10.0 + silence_s), Missing)
     assert of_window(rows, 6.0 + silence_s, 9.0 + silence_s).energy_j == pytest.approx(300, rel=1e-3)
 
@@ -211,7 +211,7 @@ def test_that_energy_is_not_measured_across_a_silence_in_which_the_counter_may_h
 def test_that_a_counter_that_stands_lower_after_a_silence_is_not_trusted():
     """It may have wrapped or been reset."""
     times = np.concatenate([np.arange(0.0, 5.0, 0.05), np.arange(10.0, 15.0, 0.05)])
-    rows = recorded(lambda t: 60_000 + 100 * t if t < 7 else 100 * t, times, 65_532.6)  # type: ignore[arg-type]
+    rows = recorded(lambda t: 60_000 + 100 * t if t < 7 else 100 * t, times, 65_532.6)
     assert isinstance(of_window(rows, 1.0, 14.0), Missing)
 
 

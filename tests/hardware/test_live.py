@@ -36,7 +36,7 @@ def reader(monkeypatch, card) -> GpuReader:
     install(monkeypatch, card)
     opened = open_session()
     assert isinstance(opened, NvmlSession)
-    return GpuReader(opened.gpus()[0])  # type: ignore[arg-type]
+    return GpuReader(opened.gpus()[0])
 
 
 def snapshots(enough: Callable[[list[HardwareSnapshot]], bool]) -> list[HardwareSnapshot]:
@@ -100,7 +100,7 @@ def test_that_gpm_is_asked_again_when_the_driver_was_only_busy(monkeypatch):
         return query(card)
 
     fake.nvmlGpmQueryDeviceSupport = busy_at_first
-    meter = gpm.GpmMeter(open_session().gpus()[0])  # type: ignore[arg-type]
+    meter = gpm.GpmMeter(open_session().gpus()[0])
     assert "999" in meter.support.reason
     assert "first sample" in meter.read().reason
     meter.read()
@@ -111,7 +111,7 @@ def test_that_gpm_is_asked_again_when_the_driver_was_only_busy(monkeypatch):
 def test_that_gpm_frees_every_sample_it_took(monkeypatch):
     monkeypatch.setattr(gpm, "LEAST_S", 0.0)
     fake = install(monkeypatch, cards.h100())
-    h100 = GpuReader(open_session().gpus()[0])  # type: ignore[arg-type]
+    h100 = GpuReader(open_session().gpus()[0])
     for _ in range(5):
         h100.everything()
     h100.close()

@@ -238,7 +238,7 @@ def test_that_a_counter_for_root_only_tells_the_cure(monkeypatch, no_rapl):
     def refuse(path: Path, *arguments: object, **options: object) -> str:
         if path == folder / "energy_uj":
             raise PermissionError(13, "Permission denied")
-        return read_text(path, *arguments, **options)  # type: ignore[arg-type]
+        return read_text(path, *arguments, **options)
 
     monkeypatch.setattr(Path, "read_text", refuse)
     report = PowerSampler(lambda event: None, 0.0).sensors()[1]

@@ -41,7 +41,7 @@ class PlantedCard:
             nvmlDeviceSetPowerManagementLimit=self.take,
             nvmlDeviceGetUUID="GPU-PLANTED",
         )
-        self.card.fields[186] = lambda: 1e3 * (self.limit_w if self.busy else IDLE_W)  # type: ignore[assignment]
+        self.card.fields[186] = lambda: 1e3 * (self.limit_w if self.busy else IDLE_W)
 
     def take(self, milliwatts: int) -> object:
         if not self.may_set:
@@ -67,7 +67,7 @@ def run(path: Path, planted: PlantedCard, monkeypatch: pytest.MonkeyPatch, *sett
 
     def idle(seconds: float, wait: object) -> object:
         assert not planted.busy
-        result = read_idle(seconds, wait)  # type: ignore[arg-type]
+        result = read_idle(seconds, wait)
         planted.busy = True
         return result
 

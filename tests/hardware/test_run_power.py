@@ -89,7 +89,7 @@ def test_that_a_gpu_lost_in_the_middle_is_marked_at_its_step_and_the_run_goes_on
         kinds = [isinstance(event, Incident) for event in events]
         return events[kinds.index(True) :] if any(kinds) else []
 
-    card.fields[186] = lost_later  # type: ignore[assignment]
+    card.fields[186] = lost_later
     events = run(tmp_path / "a.h5", lambda events: len(steps(after(events))) > 5)
     (incident,) = [event for event in events if isinstance(event, Incident) and event.kind == "sensor"]
     assert incident.step == steps(after(events))[0].step - 1

@@ -140,7 +140,7 @@ def test_that_an_exception_that_nobody_catches_is_kept(tmp_path: Path) -> None:
 
 
 def lightning_module(lightning: Any) -> Any:
-    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+    class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.layer = nn.Linear(8, 1)

@@ -111,7 +111,7 @@ def real_job(steps: int, *, ends: bool = True) -> JobFolder:
         folder.out / RUN_FILE, config, run_id=JOB, created="2026-03-01T12:00:00+00:00", machine={}, environment={}
     ) as writer:
         for event in (RunStarted(0.0, steps, steps, "cpu"), *map(step, range(1, steps + 1))):
-            writer(event)  # type: ignore[arg-type]
+            writer(event)
             connection.send([event])
         if ends:
             writer(ended := RunEnded(9.0, "completed"))

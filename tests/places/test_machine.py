@@ -37,7 +37,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> Callable[[Says], None]:
             assert folder.claim()
             order = folder.order()
             connection = JobConnection(folder)
-            connection.end(says(connection, order.words))  # type: ignore[union-attr]
+            connection.end(says(connection, order.words))
 
         def start(job: str) -> None:
             thread = threading.Thread(target=run, args=(job,))
@@ -92,7 +92,7 @@ def test_that_a_description_of_another_shape_is_refused_in_one_sentence(monkeypa
     "change",
     [
         {"gemm": [{"format": "fp32"}]}, {"gemm": [{"format": "fp32", "m": "512", "tops": 1.0, "note": ""}]},
-        {"copy": {"gb_s": "fast"}}, {"device": "cpu"}, {"blocks": [{**RESULT["blocks"][0], "block": "other"}]},  # type: ignore[index]
+        {"copy": {"gb_s": "fast"}}, {"device": "cpu"}, {"blocks": [{**RESULT["blocks"][0], "block": "other"}]},
         {"threads": None}, {"started": 5}, {"alignment": {}},
     ],
 )  # fmt: skip

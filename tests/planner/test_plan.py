@@ -46,7 +46,7 @@ def test_that_parts_add_up_to_the_total() -> None:
     ],
 )
 def test_that_each_slider_lowers_the_peak(values: dict[str, object]) -> None:
-    assert plan(replace(GPT2, **values)).total_bytes < plan(GPT2).total_bytes  # type: ignore[arg-type]
+    assert plan(replace(GPT2, **values)).total_bytes < plan(GPT2).total_bytes
 
 
 def test_that_accumulation_keeps_gradients_beside_activations() -> None:
@@ -111,7 +111,7 @@ def test_that_a_margin_and_the_context_stay_free() -> None:
 )
 def test_that_what_cannot_be_planned_is_refused(values: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"choose|at least 1"):
-        plan(replace(GPT2, **values))  # type: ignore[arg-type]
+        plan(replace(GPT2, **values))
 
 
 def test_that_a_ledger_survives_json() -> None:

@@ -105,7 +105,7 @@ def print_profile(device: str) -> None:
         "--no-trials",
     )
     print_command(*words)
-    FunctionEvent.self_device_time_total = property(  # type: ignore[misc, assignment]
+    FunctionEvent.self_device_time_total = property(
         lambda event: event.self_cpu_time_total if event.name.startswith("aten::") else 0.0
     )
     print_command(*words)

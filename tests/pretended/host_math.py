@@ -210,7 +210,7 @@ def install() -> None:
         for name in [*(name for name in names if name.startswith("aten::")), *UNREGISTERED]:
             _replace(name)
         _library.impl("cudnn_is_acceptable", lambda tensor: False, "CUDA", allow_override=True)
-    torch.cuda.CUDAGraph, torch.cuda.graph = Graph, _capture  # type: ignore[misc, assignment]
+    torch.cuda.CUDAGraph, torch.cuda.graph = Graph, _capture
     torch.cuda.is_current_stream_capturing = lambda: bool(capturing)
     for allow in ("enable_flash_sdp", "enable_mem_efficient_sdp", "enable_cudnn_sdp"):
         getattr(torch.backends.cuda, allow)(False)
@@ -220,7 +220,7 @@ def install_compiled() -> None:
     """Compute what Triton and Inductor would compile for precgui: the telemetry of tensors, and rounding."""
     triton_kernels._piece = _Piece()
     triton_blocks.rounded_blocks = _rounded_blocks
-    rounding._compiled = _launched  # type: ignore[assignment]
+    rounding._compiled = _launched
 
 
 def _launched(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -276,7 +276,7 @@ def _measure_row(
     values = torch.frombuffer(room, dtype=dtype).float()
     lane = torch.arange(-(-size // (stride * block)) * block)
     offset = ((lane // block) * stride + first) * block + lane % block
-    values = (values[offset[offset < size]] * factor).numpy()  # type: ignore[assignment]
+    values = (values[offset[offset < size]] * factor).numpy()
     magnitude = values.view(np.int32) & 0x7FFFFFFF  # type: ignore[call-overload]
     finite, bad, infinite = magnitude < 0x7F800000, magnitude > 0x7F800000, magnitude == 0x7F800000
     kept = np.where(finite, values, 0).astype(np.float64)

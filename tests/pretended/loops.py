@@ -207,7 +207,7 @@ class _Spread(nn.Module):
     def __init__(self, first: str, second: str) -> None:
         super().__init__()
         self.first = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()).to(first)
-        self.second, self.to = nn.Linear(144, 4).to(second), second  # type: ignore[assignment]
+        self.second, self.to = nn.Linear(144, 4).to(second), second
 
     def forward(self, images: Tensor) -> Tensor:
         return self.second(self.first(images).to(self.to))

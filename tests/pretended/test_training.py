@@ -45,7 +45,7 @@ DIVERGING = {
     "diverging": ("precision=fp16-amp", "scaling.mode=none", "optimizer.lr=10"),
 }
 if os.environ.get("PRETENDED_LONG"):
-    DIVERGING["stopping"] = (*DIVERGING["diverging"], "train.stop_at_nonfinite=true")  # type: ignore[assignment]
+    DIVERGING["stopping"] = (*DIVERGING["diverging"], "train.stop_at_nonfinite=true")
 LONG_RECIPES = {
     "digits-adamw": (), "digits-long": (), "digits-int8": (), "gan-quick": (),
     "gpt-quick": ("model.size=small",), "lstm-quick": (), "segmentation-quick": (), "detection-quick": (),

@@ -59,7 +59,7 @@ def test_that_a_loop_may_have_any_number(tmp_path: Path, what: str, number: floa
     if what == "lr":  # torch itself takes none beyond FP32
         optimizer.param_groups[0]["lr"] = number if abs(number) != 1e300 else math.copysign(3e38, number)
     scale = number if what == "scale" else 2.0**10
-    recorder = Recorder(tmp_path / "run.h5", model, optimizer, AnyScaler(scale), record=EVERYTHING)  # type: ignore[arg-type]
+    recorder = Recorder(tmp_path / "run.h5", model, optimizer, AnyScaler(scale), record=EVERYTHING)
     for _ in range(3):
         loss = model(torch.randn(4, 4)).square().mean()
         optimizer.zero_grad()
@@ -85,7 +85,7 @@ def events(field: str, number: float) -> list[Event]:
         done = StepDone(step, 0.1 * step, 1 / step, 2.0**16, False, 0.1, 1.0, 0.1, 0.01, 8, 1e6, 1.0, 1.0, 0.1)
         numbers = {name: at(step, name, getattr(done, name)) for name in StepDone.__dataclass_fields__}
         result.append(
-            replace(done, **{name: numbers[name] for name in numbers if name not in ("step", "skipped", "samples")})  # type: ignore[arg-type]
+            replace(done, **{name: numbers[name] for name in numbers if name not in ("step", "skipped", "samples")})
         )
         stats = np.array([[at(step, name, 0.5) for name in TENSOR_STATS]] * 2)
         bins = np.full((2, EXPONENT_BINS), 3, np.uint32)
@@ -112,7 +112,7 @@ def config() -> RunConfig:
 
 def write(path: Path, field: str, number: float) -> None:
     own = {"machine": {}, "environment": {}, "run_id": path.stem, "created": "2026-01-01T00:00:00"}
-    with RunWriter(path, config(), **own) as writer:  # type: ignore[arg-type]
+    with RunWriter(path, config(), **own) as writer:
         for event in events(field, number):
             writer(event)
 

@@ -44,8 +44,8 @@ def test_that_a_loss_that_is_no_number_is_named_and_is_no_step(tmp_path: Path) -
     with Recorder(tmp_path / "run.h5", model, torch.optim.SGD(model.parameters(), lr=0.1)) as recorder:
         for loss in (torch.ones(3), torch.ones(1, dtype=torch.complex64), None, "0.5"):
             with pytest.raises(TypeError, match="loss must be"):
-                recorder.step(loss)  # type: ignore[arg-type]
-        recorder.step(np.float32(0.5))  # type: ignore[arg-type]
+                recorder.step(loss)
+        recorder.step(np.float32(0.5))
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert run.series("loss")[1].tolist() == [0.5]
 
@@ -92,9 +92,9 @@ def test_that_numbers_of_no_use_cost_no_record(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "run.h5", model, torch.optim.SGD(model.parameters(), lr=0.1))
     for samples in ("x", 2.5, None, -1):
         with pytest.raises((TypeError, ValueError), match="samples must be"):
-            recorder.step(1.0, samples=samples)  # type: ignore[arg-type]
+            recorder.step(1.0, samples=samples)
     with pytest.raises(TypeError, match="accuracy must be a number"):
-        recorder.evaluated(1.0, "good")  # type: ignore[arg-type]
+        recorder.evaluated(1.0, "good")
     recorder.step(1.0, samples=3)
     recorder.close()
     with precgui.open_run(tmp_path / "run.h5") as run:

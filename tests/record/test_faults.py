@@ -216,7 +216,7 @@ def test_that_a_fault_of_the_thread_that_writes_ends_the_record_alone(
     monkeypatch.setattr(RunWriter, "flush", flush)
     path = tmp_path / "run.h5"
     with pytest.warns(RuntimeWarning, match="Injected: in the thread"):
-        recorded = loop(path, lambda: failed.wait(20) and None)  # type: ignore[arg-type]
+        recorded = loop(path, lambda: failed.wait(20) and None)
     assert same(recorded, loop(None))
     assert precgui.open_run(path).status == "stopped"
 

@@ -55,7 +55,7 @@ def test_that_event_and_tensors_name_the_same_gradient(
     )
     for step in range(1, 5):
         optimizer.zero_grad()
-        loss = Spoilt.apply(model(torch.randn(16, 8)), step == bad_step).square().mean()  # type: ignore[no-untyped-call]
+        loss = Spoilt.apply(model(torch.randn(16, 8)), step == bad_step).square().mean()
         loss.backward()
         before = [parameter.detach().clone() for parameter in model.parameters()]
         optimizer.step()

@@ -203,7 +203,7 @@ def test_that_a_copy_outside_the_model_is_recorded(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for ema, error in ((nn.Linear(3, 3), ValueError), ("ema", TypeError), ({"0.weight": 1}, TypeError)):
         with pytest.raises(error, match=r"^ema "):
-            Recorder(tmp_path / "no.h5", model, optimizer, ema=ema)  # type: ignore[arg-type]
+            Recorder(tmp_path / "no.h5", model, optimizer, ema=ema)
 
 
 @pytest.mark.parametrize("autocast", [None, BF16])
@@ -218,7 +218,7 @@ def test_that_a_compiled_model_says_why_nothing_was_counted(tmp_path: Path) -> N
     model = network()
     recorder_of = torch.compile(model, backend="eager")
     try:
-        train(tmp_path / "run.h5", recorder_of, autocast=BF16)  # type: ignore[arg-type]
+        train(tmp_path / "run.h5", recorder_of, autocast=BF16)
     finally:
         torch._dynamo.reset()
     with precgui.open_run(tmp_path / "run.h5") as run:

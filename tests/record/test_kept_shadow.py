@@ -44,8 +44,8 @@ class Loop:
                 loss = names["loss"] if "loss" in names else self.passes().detach()
                 self.scaler.step(self.optimizer)
                 self.scaler.update()
-                recorder.step(loss, samples=32)  # type: ignore[arg-type]
-                losses.append(float(loss))  # type: ignore[arg-type]
+                recorder.step(loss, samples=32)
+                losses.append(float(loss))
         return losses
 
 
@@ -80,5 +80,5 @@ def test_that_a_loop_without_a_scaler_is_offered_no_scale(tmp_path: Path) -> Non
 
 def _passes(model: nn.Module) -> torch.Tensor:
     loss: torch.Tensor = model(torch.ones(3, 2)).mean()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     return loss

@@ -90,7 +90,7 @@ def _found(use: Any) -> list[tuple[str, str]]:
             return out
 
     torch.manual_seed(0)
-    with Mode():  # type: ignore[no-untyped-call]
+    with Mode():
         use()
     return [(each["use"], each["format"]) for each in found.facts()["cancellation"]]
 

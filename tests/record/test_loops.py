@@ -86,7 +86,7 @@ def test_that_an_accelerated_loop_with_accumulation_is_recorded(tmp_path: Path, 
 
 def test_that_a_wrapper_that_hides_its_optimizer_is_told(tmp_path: Path) -> None:
     model = network()
-    hidden = AcceleratedOptimizer(None, None, GradientState())  # type: ignore[arg-type]
+    hidden = AcceleratedOptimizer(None, None, GradientState())
     with pytest.raises(TypeError, match="a wrapper that hides its optimizer"):
         Recorder(tmp_path / "run.h5", model, hidden)
 

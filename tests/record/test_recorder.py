@@ -61,7 +61,7 @@ def train(
             with torch.autocast("cpu", torch.float16, enabled=fp16):
                 loss = nn.functional.cross_entropy(model(inputs).float(), targets) / micro
             scaler.scale(loss).backward()
-            total = total + loss.detach()  # type: ignore[assignment]
+            total = total + loss.detach()
         scaler.unscale_(optimizer)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5 if clip else math.inf)
         scaler.step(optimizer)

@@ -22,7 +22,7 @@ class _EightBits(Tensor):
 
     @staticmethod
     def __new__(cls, codes: Tensor, scale: Tensor) -> Any:
-        return Tensor._make_wrapper_subclass(cls, codes.shape, dtype=scale.dtype)  # type: ignore[attr-defined]
+        return Tensor._make_wrapper_subclass(cls, codes.shape, dtype=scale.dtype)
 
     def __init__(self, codes: Tensor, scale: Tensor) -> None:
         self.codes, self.scale = codes, scale

@@ -39,7 +39,7 @@ def a_run(config: RunConfig = AMP, *, device: str = "cuda:0", shapes: Any = ((64
     run = live_run([RunStarted(0.0, len(steps), 5, device, facts), ModelDescribed(0.05, (), weights), *steps,
                     DeviceRead(device, 0.5, 0.9, tensor_use, 0.5, 0.1, 1700.0, 60.0, 1.0),
                     RunEnded(2.0, "completed")], config)  # fmt: skip
-    run.machine = {"memory_bytes": 8 * GIB, "gpus": [{"memory_bytes": GIB}]}  # type: ignore[misc]
+    run.machine = {"memory_bytes": 8 * GIB, "gpus": [{"memory_bytes": GIB}]}
     return run
 
 

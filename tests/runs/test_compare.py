@@ -298,7 +298,7 @@ def test_that_runs_at_other_loads_have_no_certain_ratio() -> None:
     assert (row.speedup_interval, row.why_no_interval) == (None, "the loads differed")
     assert any("how much that moved the times is not known" in note for note in alone.notes)
     repeated = compare([loaded("base", 0.0, 1.7), loaded("low", 0.8, 1.0, "bf16-amp"), loaded("base 2", 0.8, 1.0)])
-    low, high = repeated.runs[1].speedup_interval  # type: ignore[misc]
+    low, high = repeated.runs[1].speedup_interval
     assert low < 1 < high
     same = compare([loaded("base", 0.8, 1.7), loaded("low", 0.8, 1.0, "bf16-amp")]).runs[1]
     assert same.speedup_interval is not None and same.speedup_interval[0] > 1.5

@@ -97,7 +97,7 @@ def loop_of_all(path: Path) -> SavedRun:
         [{"params": [decayed], "weight_decay": 0.25}, {"params": others[:1], "weight_decay": 0.0}],
         lr=0.01, betas=(0.8, 0.95),
     )  # fmt: skip
-    sgd = torch.optim.SGD(others[1:], lr=0.5, momentum=0.75)  # type: ignore[arg-type]
+    sgd = torch.optim.SGD(others[1:], lr=0.5, momentum=0.75)
     with precgui.Recorder(path, model, [adam, sgd]) as recorder:
         for _ in range(2):
             with torch.autocast("cpu", torch.bfloat16):

@@ -188,7 +188,7 @@ def test_that_a_step_costs_at_most_100_bytes() -> None:
         run.extend(batch)
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    reserved = sum(run.column("steps", name).base.nbytes for name in ("step", "time_s", "loss"))  # type: ignore[union-attr]
+    reserved = sum(run.column("steps", name).base.nbytes for name in ("step", "time_s", "loss"))
     assert reserved == 3 * 8 * 200_000
     assert used < 100 * 200_000
 

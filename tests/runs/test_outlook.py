@@ -20,7 +20,7 @@ from tests.runs.synthetic import live_run, synthetic_events
 
 
 def device(kind: Any = "cpu", **levels: str) -> Device:
-    formats = {name: Support(levels.get(name, "native"), f"{name} says why.") for name in FORMATS}  # type: ignore[arg-type]
+    formats = {name: Support(levels.get(name, "native"), f"{name} says why.") for name in FORMATS}
     return Device("cpu" if kind == "cpu" else "cuda:0", kind, "Chip", "", "", formats)
 
 

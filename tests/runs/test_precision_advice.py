@@ -41,7 +41,7 @@ def timed(config: RunConfig, step_s: float, tmp_path: Path, seed: int = 0, **col
 
 def test_that_a_recipe_gets_advice_for_its_own_kind_of_model() -> None:
     kinds = {name: precision_advice(config, CARD, []) for name, (_, config) in RECIPES.items()}
-    assert (kinds["gpt-quick"].task, kinds["digits-quick"].task) == ("transformer", "classification")  # type: ignore[union-attr]
+    assert (kinds["gpt-quick"].task, kinds["digits-quick"].task) == ("transformer", "classification")
     for name, advice in kinds.items():
         if advice is not None:
             assert advice.sentence.startswith(f"Advised for this model here: {advice.precision}."), name
@@ -56,7 +56,7 @@ FP32, LOW = (RECIPES["gpt-quick"][1].model_copy(update={"precision": name}) for 
 
 @pytest.mark.parametrize(("low_s", "best"), [(0.004, "bf16-amp"), (0.05, "fp32")])
 def test_that_pairs_timed_here_overrule_the_tree(low_s: float, best: str, tmp_path: Path) -> None:
-    assert precision_advice(LOW, CARD, []).precision == "bf16-amp"  # type: ignore[union-attr]
+    assert precision_advice(LOW, CARD, []).precision == "bf16-amp"
     for seed, load in enumerate((1.0, 1.1, 0.95)):
         timed(FP32, 0.02 * load, tmp_path, seed)
         timed(LOW, low_s * load * (1 + 0.01 * seed), tmp_path, seed)

@@ -72,7 +72,7 @@ def test_that_waiting_that_nobody_measured_is_not_given_as_none(tmp_path: Path) 
 
 
 def test_that_a_run_on_one_process_has_no_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with open_run(run_of_two(tmp_path / "run.h5", ())) as run:  # type: ignore[arg-type]
+    with open_run(run_of_two(tmp_path / "run.h5", ())) as run:
         assert rank_figures(run) == []
         assert rank_waits(run) is None
     assert main(["profile", str(tmp_path / "run.h5"), "--ranks"]) == 2

@@ -36,7 +36,7 @@ POLICIES = (
 
 def of_torch(options: dict[str, float], bad: tuple[bool, ...]) -> tuple[list[float], float]:
     """The scales of torch's scaler before each step, and the last one, when some gradients are Inf."""
-    scaler = torch.amp.GradScaler("cpu", **options)  # type: ignore[arg-type]
+    scaler = torch.amp.GradScaler("cpu", **options)
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     scaler.scale(torch.zeros(1))
@@ -76,7 +76,7 @@ def sequence(amax: list[float], **changes: object) -> GradientSequence:
         "always_bad": np.zeros(n, bool), "skipped_at": np.full(n, np.nan), "taken_at": np.full(n, np.nan),
         "own_format": "", "share_steps": np.empty(0, np.int64), "share_below": np.empty((0, EXPONENT_BINS + 1)),
     }  # fmt: skip
-    return GradientSequence(**{**parts, **changes})  # type: ignore[arg-type]
+    return GradientSequence(**{**parts, **changes})
 
 
 def test_that_a_step_is_skipped_exactly_where_the_scaled_gradient_becomes_inf_in_the_format() -> None:

@@ -62,7 +62,7 @@ def write_member(
             writer.close()
             path.write_bytes(whole)
         else:
-            writer(RunEnded(0.7, status, message))  # type: ignore[arg-type]
+            writer(RunEnded(0.7, status, message))
             writer.close()
 
     key = ("member", member.name, config_.model_dump_json(), repr(events), status, message, host)

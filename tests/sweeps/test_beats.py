@@ -72,7 +72,7 @@ def test_that_a_beat_is_compared_with_itself_and_with_no_other_clock(tmp_path: P
 
 class HourBehind(datetime):
     @classmethod
-    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+    def now(cls, tz: tzinfo | None = None) -> datetime:
         return datetime.now(tz) - timedelta(hours=1)
 
 

@@ -73,7 +73,7 @@ def test_that_what_cannot_be_is_one_sentence(
     precisions: tuple[str, ...], options: dict[str, object], told: str
 ) -> None:
     with pytest.raises(SentenceError) as caught:
-        small_spec(**{"seeds": 3, "precisions": precisions, **options})  # type: ignore[arg-type]
+        small_spec(**{"seeds": 3, "precisions": precisions, **options})
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
 

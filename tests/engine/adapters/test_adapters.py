@@ -64,7 +64,7 @@ def test_that_a_packed_weight_is_what_formats_makes_of_its_blocks(name: str) -> 
     expected = quantize(weight.view(-1, 32) / scales[:, None], name, saturate=True) * scales[:, None]
     assert torch.equal(packed.unpack(), expected.view(24, 40))
     if name == "nf4":
-        book = code_book_blocks(weight.view(-1, 32).numpy(), get("nf4"), 32)  # type: ignore[arg-type]
+        book = code_book_blocks(weight.view(-1, 32).numpy(), get("nf4"), 32)
         np.testing.assert_allclose(packed.unpack().view(-1, 32).numpy(), book.values, atol=1e-6)
 
 
@@ -188,7 +188,7 @@ def test_that_other_back_ends_hold_the_same_weights(backend: str) -> None:
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     layer = nn.Linear(256, 64)
-    base = BaseConfig(format="nf4", double_quant=True, backend=backend)  # type: ignore[arg-type]
+    base = BaseConfig(format="nf4", double_quant=True, backend=backend)
     assert choose_backend(base, CPU) == backend
     other: Any = freeze(layer, base, backend, keep=False)
     own: Any = freeze(layer, base, "own", keep=False)

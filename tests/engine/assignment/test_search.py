@@ -96,7 +96,7 @@ def test_that_a_plan_is_a_config_that_trains() -> None:
 )
 def test_that_an_impossible_budget_is_refused(options: dict[str, float], sentence: str) -> None:
     with pytest.raises(EngineError, match=sentence):
-        assign(MLP, ["int2", "e4m3fn"], **options)  # type: ignore[arg-type]
+        assign(MLP, ["int2", "e4m3fn"], **options)
 
 
 def test_that_it_stops_when_asked_to() -> None:

@@ -163,7 +163,7 @@ def test_that_the_clock_of_an_accelerator_is_read_while_it_works(monkeypatch):
     told = []
     monkeypatch.setattr(timing, "synchronize", lambda device: told.append("wait"))
     gpu = SimpleNamespace(type="cuda")
-    read = timing.while_busy(lambda: told.append("work"), gpu, 0.01, lambda: told.append("read") or 1980)  # type: ignore[arg-type]
+    read = timing.while_busy(lambda: told.append("work"), gpu, 0.01, lambda: told.append("read") or 1980)
     assert read == 1980
     assert told == ["work"] * 3 + ["read", "wait"]
     timing.while_busy(lambda: told.append("work"), CPU, 0.01, lambda: None)

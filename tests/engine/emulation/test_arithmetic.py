@@ -123,7 +123,7 @@ def test_that_emulated_fp16_agrees_with_torchs_own_fp16() -> None:
 
 def test_that_emulated_fp16_overflows_like_fp16() -> None:
     layer = nn.Sequential(nn.Linear(1, 1, bias=False))
-    nn.init.constant_(layer[0].weight, 300.0)  # type: ignore[arg-type]
+    nn.init.constant_(layer[0].weight, 300.0)
     emulate(layer, operand=FP16, result=FP16)
     out = layer(torch.tensor([[300.0]]))
     assert out.item() == float("inf")
@@ -159,7 +159,7 @@ def test_that_attention_in_fp16_agrees_with_torchs_own(under_autocast: bool) -> 
         operands = [(v if under_autocast else v.half()).clone().requires_grad_() for v in values]
         cast = torch.autocast("cpu", dtype=torch.float16, enabled=under_autocast)
         with cast, Fp16ProductMode() if emulated else contextlib.nullcontext():
-            out = torch.nn.functional.scaled_dot_product_attention(*operands)  # type: ignore[arg-type]
+            out = torch.nn.functional.scaled_dot_product_attention(*operands)
         assert out.dtype is torch.float16
         out.backward(grad.half())
         return [out, *(o.grad for o in operands if o.grad is not None)]

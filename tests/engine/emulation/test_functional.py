@@ -54,7 +54,7 @@ class _GradientByTorch(torch.autograd.Function):
 def by_torch(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
     """A product of operands that torch casts to BF16, with a gradient that it casts, too."""
     rounded = (_ByTorch.apply(operand, torch.bfloat16) for operand in operands)
-    return _GradientByTorch.apply(function(*rounded), torch.bfloat16)  # type: ignore[no-any-return]
+    return _GradientByTorch.apply(function(*rounded), torch.bfloat16)
 
 
 def gradients(function: Callable[..., Tensor], *shapes: tuple[int, ...]) -> list[Tensor]:

@@ -78,5 +78,5 @@ def test_that_plain_blocks_give_the_answers_of_the_fast_ones(name: str, rule: st
     values = torch.randn(6, 5, 100) * 2.0 ** torch.randint(-9, 9, (6, 5, 1))
     values[2, 3] = 0
     for axis in (0, 2):
-        fast = quantize_blocks(values, name, rule=rule, axis=axis)  # type: ignore[arg-type]
+        fast = quantize_blocks(values, name, rule=rule, axis=axis)
         assert torch.equal(torch_form.quantize_blocks(values, name, rule=rule, axis=axis), fast)

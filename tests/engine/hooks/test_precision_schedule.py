@@ -136,10 +136,10 @@ def test_that_underflow_counts_small_gradients_at_the_loss_scale() -> None:
 def test_that_a_conversion_is_undone_but_not_what_came_later() -> None:
     model = nn.Sequential(nn.Linear(2, 2))
     conversion = Conversion(model)
-    model[0].forward = lambda x: x  # type: ignore[method-assign]
-    model[0].extra = 3  # type: ignore[assignment]
+    model[0].forward = lambda x: x
+    model[0].extra = 3
     conversion.converted()
-    model[0].later = 4  # type: ignore[assignment]
+    model[0].later = 4
     conversion.undo()
     assert "forward" not in vars(model[0]) and not hasattr(model[0], "extra") and model[0].later == 4
 

@@ -27,7 +27,7 @@ def updated(precision: Precision, steps: int, lr: float, size: int = 1) -> torch
     """A weight of 1.0 after so many steps of plain descent along a gradient of -1."""
     model = nn.Linear(size, 1, bias=False)
     nn.init.constant_(model.weight, 1.0)
-    model = precision.convert(model)  # type: ignore[assignment]
+    model = precision.convert(model)
     optimizer = torch.optim.SGD(precision.weights(model), lr=lr)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -148,7 +148,7 @@ def test_that_kept_modules_compute_in_fp32(name: str) -> None:
         original = module.forward
 
         def spy(x: torch.Tensor, original: object = original, place: str = place) -> torch.Tensor:
-            out: torch.Tensor = original(x)  # type: ignore[operator]
+            out: torch.Tensor = original(x)
             seen[place] = (x.dtype, out.dtype)
             return out
 
@@ -168,5 +168,5 @@ def test_that_kept_modules_compute_in_fp32(name: str) -> None:
 
 def test_that_kept_modules_are_listed(record: Record) -> None:
     events = record("precision=bf16-pure", "precision_options.keep_fp32=head", "train.max_steps=2")
-    assert events[0].engine["kept_in_fp32"] == ["head"]  # type: ignore[union-attr]
+    assert events[0].engine["kept_in_fp32"] == ["head"]
     assert all(step.loss > 0 for step in events if isinstance(step, StepDone))

@@ -88,7 +88,7 @@ def test_that_fp8_and_int8_are_for_products_of_two_matrices_only() -> None:
     assert layer_rates.matrix_sizes("mm", [(2, 8), (8, 3)]) == (2, 8, 3)
     for operation, shapes in (("convolution", [(4, 3, 8, 8), (16, 3, 3, 3)]), ("bmm", [(5, 2, 8), (5, 8, 3)])):
         with pytest.raises(layer_rates.NotMeasuredError, match="products of two matrices only"):
-            layer_rates.matrix_sizes(operation, shapes)  # type: ignore[arg-type]
+            layer_rates.matrix_sizes(operation, shapes)
 
 
 @pytest.mark.parametrize("fmt", layer_rates.NARROW)

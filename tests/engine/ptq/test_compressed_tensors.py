@@ -37,7 +37,7 @@ def test_that_a_mixed_model_comes_back_bit_for_bit(method: str, tmp_path: Path) 
     layers = {str(n): model[n] for n in range(len(NAMES))}
     formats = {str(n): weight_format(name) for n, name in enumerate(NAMES)}
     inputs = torch.randn(64, 128)
-    low = quantise_layers(layers, formats, method, inputs=False, passes=[lambda: model(inputs)])  # type: ignore[arg-type]
+    low = quantise_layers(layers, formats, method, inputs=False, passes=[lambda: model(inputs)])
     folder = tmp_path / "out"
     written = write_compressed(folder, model, layers, low, formats, {"model_type": "mine"})
     assert [path.name for path in written] == ["model.safetensors", "config.json"]
@@ -61,7 +61,7 @@ def test_that_what_has_no_place_in_the_file_is_told(tmp_path: Path) -> None:
 
     def write(name: str, method: str, made: nn.Module = layer) -> None:
         fmt = {"a": weight_format(name)}
-        low = quantise_layers({"a": made}, fmt, method, inputs=False, passes=[lambda: made(inputs)])  # type: ignore[arg-type]
+        low = quantise_layers({"a": made}, fmt, method, inputs=False, passes=[lambda: made(inputs)])
         write_compressed(tmp_path / "o", made, {"a": made}, low, fmt, {})
 
     with pytest.raises(EngineError, match="no place for the scale of the inputs of a in int8/row"):

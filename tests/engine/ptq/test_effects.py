@@ -108,7 +108,7 @@ def test_that_a_model_is_measured_and_left_as_it_was() -> None:
     assert (
         found["int4/32", "rtn", "weights"].change.mean_distance
         > found["int8/row", "rtn", "weights"].change.mean_distance
-    )  # type: ignore[union-attr]
+    )
     assert found["int8/row", "rtn", "inputs"].nbytes == (64 + 32) * 64 + 5 * 32 + 4 * (64 + 32 + 5)
     assert found["int4/128", "rtn", "weights"].why_not == "no layer has rows of such groups"
     assert found["int8/row", "rtn", "k"].why_not == "no attention was found"

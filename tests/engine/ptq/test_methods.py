@@ -99,7 +99,7 @@ def test_that_scales_of_channels_mend_planted_outliers(method: str) -> None:
     def error(fmt: str, chosen: str) -> float:
         low = quantise_layers(
             {"": layer}, {"": weight_format(fmt)}, chosen, inputs=True, passes=[lambda: layer(inputs)]
-        )  # type: ignore[arg-type]
+        )
         with applied({"": layer}, low), torch.no_grad():
             return float((layer(inputs) - exact).square().mean())
 

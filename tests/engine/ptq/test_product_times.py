@@ -19,7 +19,7 @@ from precgui.formats.weight_formats import weight_format
 def test_that_a_product_from_codes_is_that_of_the_numbers(name: str, method: str) -> None:
     torch.manual_seed(0)
     layer, inputs, fmt = nn.Linear(128, 12, bias=False), torch.randn(5, 128), weight_format(name)
-    low = quantise_layers({"a": layer}, {"a": fmt}, method, inputs=False, passes=[lambda: layer(inputs)])["a"]  # type: ignore[arg-type]
+    low = quantise_layers({"a": layer}, {"a": fmt}, method, inputs=False, passes=[lambda: layer(inputs)])["a"]
     exact = inputs @ low.coded.values.T
     assert torch.allclose(_from_codes(low, fmt)(inputs), exact, atol=1e-5)
 

@@ -77,7 +77,7 @@ def quantised(model: nn.Module, inputs: Tensor, method: str, formats: str, targe
     folds = scale_folds(model, layers, lambda: model(inputs[:1]))
     places = ScalePlaces(model, tuple(folds), partial(keeps_input_scale, target))
     chosen = dict.fromkeys(layers, weight_format(formats))
-    return quantise_layers(layers, chosen, method, inputs=False, passes=[lambda: model(inputs)], places=places)  # type: ignore[arg-type]
+    return quantise_layers(layers, chosen, method, inputs=False, passes=[lambda: model(inputs)], places=places)
 
 
 def test_that_norms_and_linear_layers_before_others_are_found() -> None:

@@ -26,7 +26,7 @@ def test_that_a_mixed_model_comes_back_bit_for_bit(method: str, tmp_path: Path) 
     layers = {str(n): model[n] for n in range(len(NAMES))}
     formats = {str(n): weight_format(name) for n, name in enumerate(NAMES)}
     inputs = torch.randn(64, 64)
-    low = quantise_layers(layers, formats, method, inputs=False, passes=[lambda: model(inputs)])  # type: ignore[arg-type]
+    low = quantise_layers(layers, formats, method, inputs=False, passes=[lambda: model(inputs)])
     folder = tmp_path / "out"
     paths, reader = write_model("torchao", folder, model, layers, low, formats, {"model_type": "mine"})
     assert [path.name for path in paths] == ["model.safetensors", "config.json"]

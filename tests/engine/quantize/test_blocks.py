@@ -85,7 +85,7 @@ def test_that_unknown_words_are_refused() -> None:
     with pytest.raises(UnknownFormatError):
         quantize_blocks(torch.zeros(32), "mxfp5")
     with pytest.raises(ValueError, match="no scale rule"):
-        quantize_blocks(torch.zeros(32), "mxfp4", rule="round")  # type: ignore[arg-type]
+        quantize_blocks(torch.zeros(32), "mxfp4", rule="round")
 
 
 def test_that_the_package_offers_both_by_name() -> None:

@@ -179,7 +179,7 @@ def test_that_bad_requests_are_refused_with_a_reason() -> None:
     with pytest.raises(TypeError, match="int32"):
         quantize(torch.zeros(2, dtype=torch.int32), "fp16")
     with pytest.raises(ValueError, match="'sideways' is not known"):
-        quantize(torch.zeros(2), "fp16", rounding="sideways")  # type: ignore[arg-type]
+        quantize(torch.zeros(2), "fp16", rounding="sideways")
     with pytest.raises(UnknownFormatError):
         quantize(torch.zeros(2), "fp17")
 
@@ -230,7 +230,7 @@ def test_that_flushing_subnormals_to_zero_does_not_change_the_result() -> None:
 
 
 def test_that_the_keys_of_the_draws_are_those_of_the_exact_form() -> None:
-    plan = make_plan(get("bf16"), CastPolicy("stochastic"), SINGLE)  # type: ignore[arg-type]
+    plan = make_plan(get("bf16"), CastPolicy("stochastic"), SINGLE)
     assert plan.method == "bit_mask"
     assert stream_keys(1, 0) != stream_keys(1, 1)
 
@@ -254,7 +254,7 @@ def test_that_the_short_end_of_a_loop_does_what_the_long_one_does(name: str, ove
     for plain in (False, True):
         results.append(np.empty_like(bits))
         loop(SINGLE, "nearest", plan.method, plain)(bits, results[-1], constants(plan), ())
-    assert np.array_equal(*results)  # type: ignore[arg-type]
+    assert np.array_equal(*results)
 
 
 def test_that_loops_take_the_long_end_where_signs_or_kinds_of_overflow_differ() -> None:

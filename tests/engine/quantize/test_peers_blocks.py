@@ -76,7 +76,7 @@ def test_that_mx_blocks_are_those_of_microxcaling(name: str, rounding: str) -> N
         theirs = mx_ops._quantize_mx(
             values, 8, MICROXCALING_ELEMENTS[name], shared_exp_method="max", axes=[-1], block_size=32, round=word
         )
-        ours = quantize_blocks(values, name, rounding=rounding)  # type: ignore[arg-type]
+        ours = quantize_blocks(values, name, rounding=rounding)
         differs = ours != theirs
         if name == "mxint8":  # the least integer, which microxcaling leaves unused
             ratio = (ours / theirs)[differs]

@@ -87,7 +87,7 @@ def _first(layer: nn.Module, dtype: torch.dtype | None, sample: Tensor) -> Shado
     def step() -> Tensor:
         with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
             loss = end(layer(sample).flatten(-2)).float().pow(2).mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     return precgui.shadow(step, [*layer.parameters(), *end.parameters()])

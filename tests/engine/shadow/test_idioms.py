@@ -255,7 +255,7 @@ def test_that_forward_derivatives_and_inference_are_followed(
     def step() -> Tensor:
         with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
             loss = forward(layer, sample).float().square().mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     shadow = precgui.shadow(step, layer)
@@ -270,7 +270,7 @@ def test_that_nested_tensors_are_refused_in_one_sentence() -> None:
     def step() -> Tensor:
         ragged = torch.nested.nested_tensor([sample[:2], sample[2:]], layout=torch.jagged)
         loss = layer(ragged).values().square().mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     with pytest.raises(EngineError, match="nested"):

@@ -72,7 +72,7 @@ class Gradients(torch.autograd.Function):
         return tensor
 
     @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: object, gradient: Tensor) -> Tensor:
         scale = 448 / gradient.abs().max() if Gradients.scaled else 1.0
         return precgui.quantize(gradient * scale, "e4m3fn", saturate=True) / scale  # broken
 
@@ -83,7 +83,7 @@ def of_rounded_gradients(*, scaled: bool) -> tuple[Loss, nn.Module]:
 
     def loss() -> Tensor:
         Gradients.scaled = scaled
-        return F.mse_loss(net[2](Gradients.apply(net[1](net[0](x)))), y)  # type: ignore[no-untyped-call]
+        return F.mse_loss(net[2](Gradients.apply(net[1](net[0](x)))), y)
 
     return loss, net
 
@@ -362,7 +362,7 @@ def shadow_of(made: tuple[Loss, nn.Module]) -> precgui.engine.shadow.step.Shadow
 
     def step() -> Tensor:
         value = loss()
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value
 
     return precgui.shadow(step, net)

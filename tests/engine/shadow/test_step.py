@@ -142,7 +142,7 @@ def test_that_kinks_are_told_apart_from_rounding() -> None:
 
 @pytest.mark.parametrize("recurrent", [nn.LSTM, nn.GRU])
 def test_that_a_recurrent_layer_is_followed_step_by_step_and_said_to_be(recurrent: type[nn.RNNBase]) -> None:
-    layer, head = recurrent(6, 8, batch_first=True), nn.Linear(8, 3)  # type: ignore[arg-type, call-arg]
+    layer, head = recurrent(6, 8, batch_first=True), nn.Linear(8, 3)  # type: ignore[call-arg]
     inputs = torch.randn(4, 5, 6)
 
     def step() -> Tensor:
@@ -299,7 +299,7 @@ def test_that_a_bad_step_or_line_is_an_error_in_one_sentence() -> None:
         look(model).with_fp64("elsewhere.py:3")
     for given in ([model], list(model.named_modules()), model.state_dict, 3):
         with pytest.raises(EngineError, match=r"pass model\.parameters\(\), model\.named_parameters\(\) or the model"):
-            precgui.shadow(step_of(model), given)  # type: ignore[arg-type]
+            precgui.shadow(step_of(model), given)
 
 
 def test_that_parameters_may_be_named_or_a_whole_module() -> None:

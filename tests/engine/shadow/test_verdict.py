@@ -71,7 +71,7 @@ def test_that_a_plain_convolutional_network_is_healthy(dtype: torch.dtype, scale
     def step() -> Tensor:
         with torch.autocast("cpu", dtype):
             loss = F.cross_entropy(model(images), labels)
-        (loss * scale).backward()  # type: ignore[no-untyped-call]
+        (loss * scale).backward()
         return loss
 
     shadow = precgui.shadow(step, model.parameters())

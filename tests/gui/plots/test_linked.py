@@ -153,7 +153,7 @@ def test_that_a_jump_shows_no_empty_room_before_the_first_step_or_behind_the_las
 def test_that_a_long_message_of_an_event_is_cut_at_its_end_and_stays_in_the_plot(show: Show) -> None:
     run = training_run("run", 400)
     run.incidents = [
-        Incident(0.5, 50, "snapshot", "info", "batch, weights and random state are kept in " + 40 * "name ")  # type: ignore[arg-type]
+        Incident(0.5, 50, "snapshot", "info", "batch, weights and random state are kept in " + 40 * "name ")
     ]
     plots = show(opened(run))
     plots.jump_to(50.0)

@@ -27,7 +27,7 @@ def test_that_the_metric_is_plotted_as_the_tasks_call_it(qtbot: QtBot) -> None:
     frame = plots.frames[0]
 
     def shown(key: str, *runs: Opened) -> tuple[str, str, np.ndarray]:
-        plots.set_runs(runs)  # type: ignore[arg-type]
+        plots.set_runs(runs)
         plots.draw_pending()
         drawn = items(frame.chart, "line", key)[0].getData()[1]
         return frame.chart.value_axis.labelText, frame.chooser.currentText(), drawn

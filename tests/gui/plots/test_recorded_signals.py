@@ -56,5 +56,5 @@ def test_that_many_runs_are_looked_at_in_several_turns(qtbot: QtBot) -> None:
     qtbot.addWidget(panel)
     panel.resize(1200, 900)
     for run in runs:
-        session.runs.put(Opened(run.run_id, run, run.run_id, 0, 0))  # type: ignore[arg-type]
+        session.runs.put(Opened(run.run_id, run, run.run_id, 0, 0))
     qtbot.waitUntil(lambda: panel.plots.frames[2].isVisibleTo(panel))  # of the last run alone

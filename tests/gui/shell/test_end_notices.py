@@ -47,7 +47,7 @@ def end_run(window: Window, run_id: str) -> str:
     """A run that was trained here has ended."""
     assert window.session is not None
     run = live_run([RunStarted(0.0, 1, 1, "cpu"), RunEnded(1.0, "completed")])
-    run.run_id = run_id  # type: ignore[misc]
+    run.run_id = run_id
     key = window.session.runs.add(run)
     window.session.training.ended.emit(key)
     return key

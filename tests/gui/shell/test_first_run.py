@@ -90,7 +90,7 @@ class Trainer:
         self.asked.append(config)
         self.is_on = True
         run = live_run([RunStarted(0.0, 4, 2, "cpu")], config)
-        run.run_id = f"run {len(self.asked)}"  # type: ignore[misc]
+        run.run_id = f"run {len(self.asked)}"
         self.session.runs.active_key = self.session.runs.add(run)
         self.session.runs.choose(self.session.runs.active_key)
         self.session.requests.go("live")
@@ -301,10 +301,10 @@ def test_the_path_to_formats_for_deployment(
     assert working.guide.call_out is not None and working.guide.call_out.go.isVisible()
     hand.click(working.guide.call_out.go)
     assert working.host.current == "setup"
-    hand.is_told(3, "Choose digits-int8", setup.recipes)  # type: ignore[attr-defined, union-attr]
-    qtbot.keyClicks(setup.recipes, "digits-int8")  # type: ignore[attr-defined, union-attr]
-    hand.is_told(3, "Start it", setup.start_button)  # type: ignore[attr-defined, union-attr]
-    hand.click(setup.start_button)  # type: ignore[attr-defined, union-attr]
+    hand.is_told(3, "Choose digits-int8", setup.recipes)  # type: ignore[attr-defined]
+    qtbot.keyClicks(setup.recipes, "digits-int8")  # type: ignore[attr-defined]
+    hand.is_told(3, "Start it", setup.start_button)  # type: ignore[attr-defined]
+    hand.click(setup.start_button)  # type: ignore[attr-defined]
     assert trainer.asked[0].precision == "int8-qat" and trainer.asked[0].qat.save_to == "auto"
     hand.is_told(4, "It trains")
     settings = ["device=cpu", "threads=1", "precision=int4-qat", "model.name=mlp", "train.max_steps=4",
@@ -375,7 +375,7 @@ def test_that_the_sheet_measures_and_draws_the_rates(
     working.resize(1280, 800)
     asked: list[object] = []
     hardware = working.host.load("hardware")
-    tab = hardware.measured()  # type: ignore[union-attr, attr-defined]
+    tab = hardware.measured()  # type: ignore[attr-defined]
     monkeypatch.setattr(tab, "start", asked.append)
     working.actions_.by_id["help.first_steps"].trigger()
     sheet = working.guide.sheet

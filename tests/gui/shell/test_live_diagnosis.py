@@ -47,7 +47,7 @@ def test_that_an_error_is_told_once_and_only_when_it_stays(qtbot: QtBot) -> None
     assert entry.notice.text.startswith("mine: ")
     assert "step 31" in entry.notice.text
     stopped: list[str | None] = []
-    session.training.stop = stopped.append  # type: ignore[method-assign,assignment]
+    session.training.stop = stopped.append
     {label: act for label, act, *_ in entry.notice.remedies}["Stop the run"]()
     assert stopped == ["r"]
     places: list[str] = []

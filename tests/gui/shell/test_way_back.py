@@ -91,7 +91,7 @@ def test_that_a_run_chosen_in_any_place_is_the_current_one_everywhere(
     assert isinstance(compare, ComparePanel)
     working.show_panel("compare")
     qtbot.waitUntil(lambda: compare.table.rowCount() == 3)
-    place = compare.table.visualItemRect(compare.table.item(2, 0)).center()  # type: ignore[arg-type]
+    place = compare.table.visualItemRect(compare.table.item(2, 0)).center()
     qtbot.mouseClick(compare.table.viewport(), Qt.MouseButton.LeftButton, pos=place)
     visit_all(working, qtbot)
     qtbot.waitUntil(lambda: shown_everywhere(working, "three"))

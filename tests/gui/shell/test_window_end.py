@@ -89,7 +89,7 @@ class Busy(Orders):
     def shutdown(self, done: object) -> None:
         self.asked.append("shutdown")
         self.is_training = False
-        super().shutdown(done)  # type: ignore[arg-type]
+        super().shutdown(done)
 
 
 def test_that_closing_during_a_run_asks_and_can_be_declined(

@@ -192,7 +192,7 @@ def write_file(path: Path, steps: int, ended: RunEnded) -> None:
     """The file of the run JOB, trained at gpu1."""
     config = load("digits-quick", ["train.checkpoint_every=2"])
     about = {"run_id": JOB, "created": "2026-03-01T12:00:00+00:00", "machine": {}, "environment": {"place": "gpu1"}}
-    with RunWriter(path, config, **about) as writer:  # type: ignore[arg-type]
+    with RunWriter(path, config, **about) as writer:
         for event in (RunStarted(0.0, 4, 4, "cpu"), *map(step, range(1, steps + 1)), ended):
             writer(event)
 

@@ -41,7 +41,7 @@ def tensors(step: int, kind: str, values: Mapping[str, Mapping[str, float]]) -> 
 def run_of(events: Sequence[Event], precision: str = "fp32", status: str = "completed", **environment: Any) -> LiveRun:
     config = RunConfig(task=OWN_LOOP, precision=precision)
     live = LiveRun(config, run_id="1", created="", machine={}, environment=environment)
-    live.extend([RunStarted(0.0, 0, 0, "cpu"), *events, RunEnded(9.0, status, "")])  # type: ignore[arg-type]
+    live.extend([RunStarted(0.0, 0, 0, "cpu"), *events, RunEnded(9.0, status, "")])
     return live
 
 

@@ -113,7 +113,7 @@ def test_that_a_planted_fault_is_found_with_its_numbers(rule: str, tmp_path: Pat
         assert proof.values[key] == (value if isinstance(value, str) else pytest.approx(value, rel=0.01)), key
     if rule == "outlier-columns":
         assert set(str(proof.values["columns"]).split(", ")) == {"3", "7"}
-        assert proof.values["int8_db"] < proof.values["e4m3fn_db"]  # type: ignore[operator]
+        assert proof.values["int8_db"] < proof.values["e4m3fn_db"]
         rows = planted(rule)["layers.0.o_proj.weight"][1].astype(np.float64)
 
         def error(part: Any) -> float:

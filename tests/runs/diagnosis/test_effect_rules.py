@@ -130,4 +130,4 @@ def test_that_a_measured_model_is_diagnosed_by_its_file(tmp_path: Path, capsys: 
     assert main(["diagnose", str(kept), "--json"]) == 1
     rules = [each["rule"] for each in json.loads(capsys.readouterr().out)["findings"]]
     assert "unreached-layers" in rules
-    assert isinstance(read_effects(kept).speed.ratios, tuple)  # type: ignore[union-attr]
+    assert isinstance(read_effects(kept).speed.ratios, tuple)

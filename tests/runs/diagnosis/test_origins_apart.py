@@ -22,7 +22,7 @@ def described(*modules: tuple[str, str]) -> ModelDescribed:
 
 
 def problems(events: list[Event], precision: str = "fp32", **environment: object) -> dict[str, Finding]:
-    return {each.rule: each for each in examine(run_of(events, precision, **environment)).problems}  # type: ignore[arg-type]
+    return {each.rule: each for each in examine(run_of(events, precision, **environment)).problems}
 
 
 @pytest.mark.parametrize(("fall", "blame"), [(64.0, None), (1.0, True)])

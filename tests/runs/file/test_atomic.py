@@ -52,7 +52,7 @@ def test_that_the_draft_of_a_killed_process_is_removed_when_the_next_run_begins(
 
 @pytest.mark.parametrize("kind", ["new", "copy"])
 def test_that_a_draft_is_stale_when_its_process_is_dead_or_it_is_of_another_day(tmp_path: Path, kind: str) -> None:
-    own = atomic.draft_path(tmp_path / "run.h5", kind)  # type: ignore[arg-type]
+    own = atomic.draft_path(tmp_path / "run.h5", kind)
     assert not atomic.is_stale(aged(own, 3600))
     assert atomic.is_stale(aged(own, 2 * 86_400))
     assert atomic.is_stale(aged(of_dead(tmp_path, kind=kind), 120))

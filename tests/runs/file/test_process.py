@@ -154,7 +154,7 @@ def test_that_a_file_that_changes_meanwhile_is_never_replaced(tmp_path: Path, mo
             for event in synthetic_events()[50:]:
                 emit(event)
             emit.flush()
-            return last_events(*arguments)  # type: ignore[arg-type]
+            return last_events(*arguments)
 
         monkeypatch.setattr(repair, "_last_events", writes_meanwhile)
         with pytest.raises(RunFileError, match="was written to meanwhile"):

@@ -85,12 +85,12 @@ def test_that_what_came_before_the_count_is_kept(tmp_path: Path) -> None:
     after = [PowerRead("CPU", 0.6, 20.0, 2.0), PowerRead("cuda:0", 0.7, 101.0, 3.0), stats_event(1, names(2))]
     with open_writer(tmp_path / "run.h5") as emit:
         for event in before:
-            emit(event)  # type: ignore[arg-type]
+            emit(event)
         emit.flush()
         with precgui.open_run(tmp_path / "run.h5") as run:
             assert run.power_devices() == ["cuda:0"]
             for event in [started(), *after]:
-                emit(event)  # type: ignore[arg-type]
+                emit(event)
             emit.flush()
             assert run.refresh()
             assert run.power_column("cuda:0", "power_w").tolist() == [100.0, 101.0]
@@ -134,7 +134,7 @@ def test_that_the_file_goes_on_as_it_is_where_no_other_can_take_its_place(
     with open_writer(path) as emit:
         trouble(monkeypatch, path)
         for event in [started(), *events]:
-            emit(event)  # type: ignore[arg-type]
+            emit(event)
             emit.flush()
         emit(END)
     moved = path.with_name("moved.h5")

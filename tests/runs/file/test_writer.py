@@ -108,7 +108,7 @@ class Refusing:
         self.times -= 1
         if self.times >= 0:
             raise RuntimeError("Can't write (errno = 28, error message = 'No space left on device')")
-        self._append(batch)  # type: ignore[arg-type]
+        self._append(batch)
 
 
 @pytest.mark.parametrize("status", ["completed", "stopped"])

@@ -131,7 +131,7 @@ def test_that_the_headline_has_the_interval_of_its_paired_rounds_and_says_that_o
 
 def test_that_an_account_that_is_not_known_well_enough_is_not_said_to_close() -> None:
     sides = [{**side, "uncertainty": 0.2} for side in IDEAL]
-    assert "leave ±28% open" in waterfall(profile(*sides)).closing  # type: ignore[arg-type]
+    assert "leave ±28% open" in waterfall(profile(*sides)).closing
     assert "so the account closes" in waterfall(profile(*IDEAL)).closing
 
 

@@ -23,7 +23,7 @@ BASE = arm("fp32", SEEDS)
 
 
 def _study(*runs: list, **options: object) -> Study:  # type: ignore[type-arg]
-    return make_study([run for group in runs for run in group], **options)  # type: ignore[arg-type]
+    return make_study([run for group in runs for run in group], **options)
 
 
 def _verdict(study: Study, group: str, target: str) -> str:
@@ -63,7 +63,7 @@ def test_that_runs_are_paired_by_seed_whatever_their_order() -> None:
     ],
 )
 def test_that_nothing_is_compared_that_cannot_be(work: dict[str, object], told: str) -> None:
-    other = [replace(run, work=replace(run.work, **work)) for run in arm("bf16-amp", SEEDS)]  # type: ignore[arg-type]
+    other = [replace(run, work=replace(run.work, **work)) for run in arm("bf16-amp", SEEDS)]
     group = _study(BASE, other).groups[1]
     for name in ("metric", "step_s", "memory_bytes"):
         figure = group.metrics[name]

@@ -14,7 +14,7 @@ from tests.runs.study.sample_runs import figures
 from tests.runs.synthetic import live_run
 
 
-def _run(group: str, seed: int, losses: list[float], joules: float | None = None):  # type: ignore[no-untyped-def]
+def _run(group: str, seed: int, losses: list[float], joules: float | None = None):
     step = np.arange(1.0, len(losses) + 1) * 10
     curve = ValidationCurve(step, np.array(losses), step / 10, step / 100)
     return replace(figures(group, seed), validation=curve, joules_per_sample=joules)

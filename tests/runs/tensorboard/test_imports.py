@@ -30,10 +30,10 @@ LOSSES = [2.0, 1.5, math.nan, math.inf, 0.75]
 
 def logged(folder: Path, tags: dict[str, list[float]], every: int = 1, **style: bool) -> Path:
     """An event file by torch; returns the folder. One second lies between two steps."""
-    with SummaryWriter(str(folder)) as writer:  # type: ignore[no-untyped-call]
+    with SummaryWriter(str(folder)) as writer:
         for tag, values in tags.items():
             for row, value in enumerate(values):
-                writer.add_scalar(tag, value, row * every, walltime=1e9 + row * every, **style)  # type: ignore[no-untyped-call]
+                writer.add_scalar(tag, value, row * every, walltime=1e9 + row * every, **style)
     return folder
 
 

@@ -61,7 +61,7 @@ def test_that_rows_written_late_come_in_the_order_of_the_steps(tmp_path: Path) -
     events = [stats_event(step, NAMES) for step in (1, 11, 7, 8, 12)]
     with open_writer(tmp_path / "run.h5") as emit:
         for event in [*events, RunEnded(1.0, "completed")]:
-            emit(event)  # type: ignore[arg-type]
+            emit(event)
     with precgui.open_run(tmp_path / "run.h5") as run:
         record = run.tensors()["gradient"]
         assert record.steps().tolist() == [1, 7, 8, 11, 12]
@@ -73,7 +73,7 @@ def test_that_kinds_share_the_axis_of_names(tmp_path: Path) -> None:
     events = [stats_event(1, NAMES[:1]), stats_event(1, ("relu", "fc.bias"), "activation")]
     with open_writer(tmp_path / "run.h5") as emit:
         for event in [*events, RunEnded(1.0, "completed")]:
-            emit(event)  # type: ignore[arg-type]
+            emit(event)
     with precgui.open_run(tmp_path / "run.h5") as run:
         records = run.tensors()
         assert records["gradient"].names == records["activation"].names == ("conv.weight", "relu", "fc.bias")
@@ -102,7 +102,7 @@ def test_that_a_damaged_row_is_not_recorded_and_the_others_are_there(tmp_path: P
     events = [stats_event(step, NAMES) for step in range(1, 6)]
     with open_writer(tmp_path / "run.h5") as emit:
         for event in [*events, RunEnded(1.0, "completed")]:
-            emit(event)  # type: ignore[arg-type]
+            emit(event)
     with h5py.File(tmp_path / "run.h5", "r") as file:
         chunk = file["tensors/gradient/stats"].id.get_chunk_info_by_coord((3, 0, 0))
     with (tmp_path / "run.h5").open("r+b") as raw:
@@ -120,7 +120,7 @@ def test_that_scattered_rows_of_a_damaged_file_are_zero_where_they_are_lost(tmp_
     events = [stats_event(step, NAMES) for step in range(1, 12)]
     with open_writer(tmp_path / "run.h5") as emit:
         for event in [*events, RunEnded(1.0, "completed")]:
-            emit(event)  # type: ignore[arg-type]
+            emit(event)
     with h5py.File(tmp_path / "run.h5", "r") as file:
         chunk = file["tensors/gradient/exponents"].id.get_chunk_info_by_coord((4, 0, 0))
     with (tmp_path / "run.h5").open("r+b") as raw:

@@ -146,7 +146,7 @@ def beside(qtbot: QtBot) -> ComparePanel:
     runs = {name: training_run(name, count, seed) for seed, (name, count) in enumerate(LENGTHS.items())}
     runs["broken"].values["loss"][600:] = np.nan
     for index, (name, run) in enumerate(runs.items()):
-        session.runs.put(OpenRun(name, run, name, index, index))  # type: ignore[arg-type]
+        session.runs.put(OpenRun(name, run, name, index, index))
     panel.curves.plots.draw_pending()
     return panel
 
@@ -309,7 +309,7 @@ def test_that_runs_of_one_precision_share_its_colour_in_table_and_curves_and_dif
     assert colour_of(drawn[0]) == colour_of(drawn[2]) == precision_colour("fp32")
     assert dash_of(drawn[0]) != dash_of(drawn[2])
     assert len({colour_of(each) for each in drawn}) == 3
-    swatches = [panel.table.verticalHeaderItem(row).icon().cacheKey() for row in range(4)]  # type: ignore[union-attr]
+    swatches = [panel.table.verticalHeaderItem(row).icon().cacheKey() for row in range(4)]
     assert swatches[1] == swatch_icon(drawn[1], 2.0).cacheKey() and len(set(swatches)) == 4
     assert panel.curves.legend.text().count("■") == 3 and precision_colour("bf16-amp") in panel.curves.legend.text()
     assert "dash" in panel.curves.legend.text()

@@ -142,7 +142,7 @@ def test_that_the_report_is_written_and_no_file_overwritten(
         ("html", "report.html", "<!DOCTYPE html>"), ("markdown", "report.md", "# "), ("csv", "table.csv", "group,"),
     ):  # fmt: skip
         with qtbot.waitSignal(session.notice) as caught:
-            view.report.write(kind, tmp_path / name)  # type: ignore[arg-type]
+            view.report.write(kind, tmp_path / name)
         problem: Problem = caught.args[0]
         assert problem.severity == "info"
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(begin)

@@ -55,11 +55,11 @@ def test_that_each_open_run_has_a_sentence_and_the_chosen_one_its_cards(qtbot: Q
     add(session, "good", FALLING)
     add(session, "bad", BROKEN)
     qtbot.waitUntil(lambda: len(panel.diagnoses) == 2)
-    texts = [panel.verdicts.item(row, 1).text() for row in range(2)]  # type: ignore[union-attr]
+    texts = [panel.verdicts.item(row, 1).text() for row in range(2)]
     assert panel.verdicts.keys == ["bad", "good"]  # problems come first
     assert "step 21" in texts[0]
     assert texts[1] == "Healthy", "all of the sentence stands below"
-    assert panel.verdicts.item(1, 1).toolTip().startswith("No fault found. ")  # type: ignore[union-attr]
+    assert panel.verdicts.item(1, 1).toolTip().startswith("No fault found. ")
     panel.verdicts.choose("bad")
     assert len(panel.cards) == 1
     assert "step 21" in panel.cards[0].title.text()
@@ -104,7 +104,7 @@ def test_that_the_run_of_a_banner_is_chosen_and_scrolled_to_among_many(qtbot: Qt
     assert "step 21" in panel.cards[0].title.text()
     qtbot.waitUntil(lambda: len(panel.diagnoses) == 14)
     assert panel.verdicts.keys[0] == "bad" and panel.verdicts.chosen() == ["bad"]
-    row = panel.verdicts.visualItemRect(panel.verdicts.item(0, 0))  # type: ignore[arg-type]
+    row = panel.verdicts.visualItemRect(panel.verdicts.item(0, 0))
     assert panel.verdicts.viewport().rect().contains(row)
     panel.show_tab("closed meanwhile")
     assert panel.verdicts.chosen() == ["bad"]
@@ -154,7 +154,7 @@ def test_that_a_tried_fix_trains_and_compare_opens_with_both(qtbot: QtBot, monke
     assert config.scaling.initial_scale == 2.0**12
     assert places == []
     add(session, "fixed", FALLING)
-    session.runs["fixed"].run.config = config  # type: ignore[misc]
+    session.runs["fixed"].run.config = config
     session.training.compare_trial("other")
     assert places == []
     session.training.compare_trial("fixed")
@@ -178,7 +178,7 @@ def test_that_a_step_is_measured_where_a_replay_decides(qtbot: QtBot, children: 
     card = panel.cards[0]
     assert card.finding.replay_step == 21
     assert not card.measure_button.isEnabled()  # no file
-    session.runs["bad"].run.path = Path("run.h5")  # type: ignore[misc]
+    session.runs["bad"].run.path = Path("run.h5")
     panel.verdicts.itemSelectionChanged.emit()
     panel.cards[0].measure_button.click()
     assert (children[0].task, children[0].arguments) == (

@@ -59,7 +59,7 @@ class _Rows:
 
 @pytest.fixture
 def panel(qtbot: QtBot) -> Iterator[FormatsPanel]:
-    record = TensorHistory("gradient", _Rows(), 3)  # type: ignore[arg-type]
+    record = TensorHistory("gradient", _Rows(), 3)
     run = SimpleNamespace(name="mine", run=SimpleNamespace(tensors=lambda: {"gradient": record}))
     made = FormatsPanel(SimpleNamespace(runs={"k": run}))
     qtbot.addWidget(made)

@@ -187,7 +187,7 @@ def test_that_a_bench_is_shown_while_it_grows_and_kept_at_its_end(panel, qtbot):
         task.said.emit({"kind": "row", "part": "gemm", "row": row})
     qtbot.waitUntil(lambda: bench.view.size_box.currentData() == 512)
     assert "2.00 x FP32" in bench.view.bars.accessibleDescription()
-    qtbot.waitUntil(lambda: bench.view.rows.rowCount() == len(RESULT["gemm"]))  # type: ignore[arg-type]
+    qtbot.waitUntil(lambda: bench.view.rows.rowCount() == len(RESULT["gemm"]))
     task.said.emit({"kind": "row", "part": "copy", "row": RESULT["copy"]})
     task.said.emit({"kind": "progress", "done": 9, "total": 10, "text": "last"})
     task.said.emit({"kind": "done", "result": RESULT})

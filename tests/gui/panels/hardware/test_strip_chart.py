@@ -43,7 +43,7 @@ def test_that_a_strip_keeps_extremes_and_leaves_gaps():
     first, second = lines(times, values, QRectF(0, 20, 400, 50), 1000.0)
     assert min(point.y() for point in first) == 70 - 0.9 * 50  # type: ignore[attr-defined]
     assert first.last().x() < second.first().x() - 20
-    assert len(first) + len(second) < 2 * 400 + 2  # type: ignore[arg-type]
+    assert len(first) + len(second) < 2 * 400 + 2
 
 
 def test_that_a_strip_forgets_what_is_older_than_its_history(qtbot):

@@ -199,5 +199,5 @@ def test_that_a_run_is_exported_and_the_files_are_named(
 def test_that_a_run_that_is_written_cannot_be_exported_yet(session: Session, two: tuple[str, str]) -> None:
     opened = session.runs[two[0]]
     assert why_not(opened) == ""
-    opened.run.status = "running"  # type: ignore[misc]
+    opened.run.status = "running"
     assert "still being written" in why_not(opened)

@@ -67,7 +67,7 @@ def test_that_a_snapshot_needs_no_training(views: ErrorViews, tmp_path: Path) ->
 def test_that_the_first_bad_step_is_found_in_losses_and_norms() -> None:
     def first_bad(loss: float, grad_norm: float) -> int | None:
         rest, costs = (1.0, False, 0.1), (0.01, 0.001, 64, math.nan)
-        fine, bad = StepDone(1, 0.1, 1.0, *rest, 1.0, *costs), StepDone(2, 0.2, loss, *rest, grad_norm, *costs)  # type: ignore[arg-type]
+        fine, bad = StepDone(1, 0.1, 1.0, *rest, 1.0, *costs), StepDone(2, 0.2, loss, *rest, grad_norm, *costs)
         return first_bad_step(live_run([RunStarted(0.05, 2, 2, "cpu", {}), fine, bad]))
 
     assert first_bad(1.0, 1.0) is None

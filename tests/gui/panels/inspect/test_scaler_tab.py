@@ -88,11 +88,11 @@ def test_that_a_click_puts_inf_into_a_step_and_another_one_takes_it_out(tab: Sca
     middle = view.sceneBoundingRect().center()
     place = plot.mapFromScene(middle)
     step = round(view.mapSceneToView(middle).x())
-    skipped = tab.simulations[0].skipped.sum()  # type: ignore[union-attr]
+    skipped = tab.simulations[0].skipped.sum()
     qtbot.mouseClick(plot.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(place))
     assert len(tab.injected) == 1
     assert abs(next(iter(tab.injected)) - step) <= 1
-    assert tab.simulations[0].skipped.sum() == skipped + 1  # type: ignore[union-attr]
+    assert tab.simulations[0].skipped.sum() == skipped + 1
     assert tab.clear.isEnabled()
     tab.clear.click()
     assert not tab.injected

@@ -84,7 +84,7 @@ def test_that_chosen_rows_are_few_parts_and_read_without_a_question_to_the_table
     table.asked = 0
     assert view.selected_rows() == sorted(rows)
     assert table.asked == 0
-    assert len(view.selectionModel().selection()) == 3  # type: ignore[arg-type]
+    assert len(view.selectionModel().selection()) == 3
 
 
 def test_that_of_several_parts_only_the_newest_is_shown(

@@ -224,7 +224,7 @@ def test_that_a_file_that_has_ended_stands_with_its_own_steps(
     run.extend([StepDone(n, 0.1 * n, 1.0, 1.0, False, 0.05, 1.0, 0.09, 0.01, 64, math.nan) for n in range(1, 10)])
     session.runs.add(run)
     panel = make_panel(qtbot, session, 2)
-    entries = [replace(read_entry(folder / "old.h5"), status=status), read_entry(folder / "new.h5")]  # type: ignore[arg-type]
+    entries = [replace(read_entry(folder / "old.h5"), status=status), read_entry(folder / "new.h5")]
     panel.findChild(RunsFolder).read.emit(entries)
     assert column(panel, 5)[column(panel, TITLE).index("the old one")] == steps
 
@@ -273,7 +273,7 @@ def test_that_the_place_of_a_run_is_a_column_once_a_run_has_one(qtbot: QtBot, se
     place = [column.title for column in COLUMNS].index("Place")
     assert panel.view.isColumnHidden(place)
     facts = {"created": "", "machine": {}, "environment": {"place": "gpu1"}}
-    with RunWriter(folder / "there.h5", config.RunConfig(), run_id="there", **facts) as writer:  # type: ignore[arg-type]
+    with RunWriter(folder / "there.h5", config.RunConfig(), run_id="there", **facts) as writer:
         writer(RunEnded(0.5, "completed"))
     panel.refresh()
     qtbot.waitUntil(lambda: panel.table.rowCount() == 3)

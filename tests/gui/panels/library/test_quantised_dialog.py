@@ -132,4 +132,4 @@ def test_that_damaged_figures_are_left_out(facts: Mapping[str, Any]) -> None:
     assert model is not None
     assert not model.layers
     assert all(form.size_bytes is None and not form.latency_s for form in model.models)
-    assert integer_model(SimpleNamespace(environment={}, path=None)) is None  # type: ignore[arg-type]
+    assert integer_model(SimpleNamespace(environment={}, path=None)) is None

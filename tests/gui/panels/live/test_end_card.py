@@ -25,7 +25,7 @@ def trained(session: Session, precision: str, run_id: str, *, scales: bool = Fal
         events.append(StepDone(step, 0.1 * step, loss, scale, False, 0.05, 1.0, 0.09, 0.01, 64, math.nan))
     events += [Evaluated(4, 2, 0.5, 0.3, 0.75), RunEnded(0.5, "completed")]
     run = live_run(events, RunConfig.model_validate({"precision": precision}))
-    run.run_id = run_id  # type: ignore[misc]
+    run.run_id = run_id
     key = session.runs.add(run)
     session.runs.choose(key)
     return key
@@ -50,7 +50,7 @@ def test_that_the_end_of_a_run_is_told_with_its_metric_and_the_next_run(qtbot: Q
     card = panel.end_card
     assert card.isVisible() and "completed: accuracy 75.00 % in 500 ms." in card.text.text()
     asked: list[tuple[str, str]] = []
-    session.training.try_fix = lambda config, key: asked.append((config.precision, key))  # type: ignore[method-assign]
+    session.training.try_fix = lambda config, key: asked.append((config.precision, key))
     assert card.other.text() == "Run fp32 too" and not card.compare.isVisible()
     card.other.click()
     assert asked == [("fp32", key)]

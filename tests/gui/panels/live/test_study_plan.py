@@ -64,7 +64,7 @@ def test_that_runs_are_left_out_taken_in_and_put_in_another_order(
     qtbot.waitUntil(lambda: waiting(session)[-1] == "s04-fp32")
     choose(session, live, "s04-fp32", "Leave out")
     qtbot.waitUntil(lambda: "s04-fp32" not in waiting(session))
-    assert live.study.table.item(*place_of(session, "s04-fp32")).text() == "left out"  # type: ignore[union-attr]
+    assert live.study.table.item(*place_of(session, "s04-fp32")).text() == "left out"
     choose(session, live, "s04-fp32", "Take in again")
     qtbot.waitUntil(lambda: waiting(session)[-1] == "s04-fp32")
 
