@@ -75,8 +75,10 @@ class ConstantAnswers(Watcher):
 
     def observe(self, call: OperationCall) -> None:
         name, args, kwargs, out, first = call.name, call.args, call.kwargs, call.out, call.args[0]
-        if isinstance(out, Tensor) and self._is_made(args):
-            self._made[out] = True
+        if self._are_made(args):
+            for each in as_list(out):  # the maximum over an axis comes with its places
+                if isinstance(each, Tensor):
+                    self._made[each] = True
         if not isinstance(first, Tensor):
             return
         if name in NLL_LOSSES:
@@ -94,12 +96,12 @@ class ConstantAnswers(Watcher):
             self._follow(name, args, out)
             self._follow_scores(call.func, name, args, out)
 
-    def _is_made(self, args: Any) -> bool:
-        return any(
-            isinstance(part, nn.Parameter) or self._made.get(part) is not None
-            for each in args
-            for part in as_list(each)
-        )
+    def is_made(self, value: Any) -> bool:
+        """Whether a number was computed with weights in this step, or is one."""
+        return isinstance(value, nn.Parameter) or self._made.get(value) is not None
+
+    def _are_made(self, args: Any) -> bool:
+        return any(self.is_made(part) for each in args for part in as_list(each))
 
     def _follow(self, name: str, args: Any, out: Any) -> None:
         """Follow the mean of the squares of a difference."""

@@ -20,6 +20,10 @@ _MADE = {
 }
 _KEEPING = PICKS | JOINS
 _CLAMPS = {"clamp", "clamp_"}
+_BOUNDED = {"sigmoid": "sigmoid", "sigmoid_": "sigmoid", "tanh": "tanh", "tanh_": "tanh", "relu": "relu",
+            "relu_": "relu"}  # fmt: skip
+_POSITIVE = {"exp", "exp_", "softplus", "relu", "relu_", "sigmoid", "sigmoid_"}
+_PAIRS = 64  # sequences of a CTC loss that are looked at
 _COMPARED = ("eq", "ne")  # with 1 and with -1, by losses of pairs
 _NUMBERS = 1 << 16  # that are looked at
 _ABOVE_ZERO, _NOT_NORMAL, _SUMS_TO_ONE = 0.01, 0.5, 1e-2  # of log-probabilities; of their logsumexp; of probabilities
@@ -40,6 +44,10 @@ class LossArguments(Watcher):
         self._entropies = TensorMarks[_Reference]()  # t log t, of a target
         self._classes = TensorMarks[tuple[float, _Reference]]()  # what targets of pairs were compared with, and these
         self._pairs = TensorMarks[set[float]]()  # targets, and with what their comparison chose terms of a loss
+        self._bounded = TensorMarks[tuple[str, float]]()  # results of these functions; and the share of rows of zeros
+        self._positive = TensorMarks[str]()  # results of functions that have no others
+        self._of_number = TensorMarks[tuple[str, _Reference]]()  # what `exp`, `log` or `neg` was computed of
+        self._signed = TensorMarks[_Reference]()  # the negative of a target times what learns: the target
 
     @torch.no_grad()
     def observe(self, call: OperationCall) -> None:
@@ -50,10 +58,16 @@ class LossArguments(Watcher):
             return
         elif name in NLL_LOSSES:
             self._of_logarithms("nll_loss", first, 1 if first.dim() > 1 else 0, module)
+            if first.requires_grad and (bounded := self._bounded.get(first)) is not None:
+                self._note("cross_entropy", f"{bounded[0]}_scores", first, module, share=bounded[1])
         elif name == "_ctc_loss":
             self._of_logarithms("ctc_loss", first, -1, module)
-        elif name == "binary_cross_entropy":
-            self._of_clamped(first, module)
+            self._of_sequences(args, call.kwargs, module)
+        elif name.startswith("binary_cross_entropy"):
+            if not first.requires_grad and isinstance(args[1], Tensor) and args[1].requires_grad:
+                self._note(name, "swapped", args[1], module)
+            elif name == "binary_cross_entropy":
+                self._of_clamped(first, module)
         elif name == "soft_margin_loss":
             self._of_pairs(name, args[1], module)
         elif name == "where" and len(args) > 2:
@@ -63,6 +77,12 @@ class LossArguments(Watcher):
 
     def _follow(self, call: OperationCall, out: Any) -> None:
         name, args, first, second = call.name, call.args, call.args[0], call.second
+        self._follow_rates(call, out)
+        if name in _BOUNDED and isinstance(out, Tensor):
+            self._bounded[out] = _BOUNDED[name], 0.0
+        elif name == "_log_softmax" and (bounded := self._bounded.get(first)) is not None and first.shape[args[1]] > 1:
+            zeros = float((first.detach() == 0).all(args[1]).float().mean()) if bounded[0] == "relu" else 0.0
+            self._bounded[out] = bounded[0], zeros
         if name in _MADE:
             self._made[as_list(out)[0]] = _MADE[name]
         elif name in _CLAMPS and self._made.get(first) is None:
@@ -73,6 +93,8 @@ class LossArguments(Watcher):
             self._entropies[out] = weakref.ref(first)
         elif name == "mul" and isinstance(second, Tensor) and first.requires_grad != second.requires_grad:
             self._products[out] = weakref.ref(first), weakref.ref(second)
+            if self._made.get(first) == "logarithms" and second.requires_grad and second.shape == first.shape:
+                self._of_swapped(second, call.module)
         elif name == "sub" and isinstance(second, Tensor):
             self._of_divergence(first, second, call.module)
         elif name in _COMPARED and isinstance(second, int | float) and abs(second) == 1 and not first.requires_grad:
@@ -85,6 +107,71 @@ class LossArguments(Watcher):
         if (made := self._made.get(next(iter(as_list(operand)), None))) is not None:
             for each in as_list(out):
                 self._made[each] = made
+        source = next(iter(as_list(operand)), None)
+        for each in as_list(out):
+            if (bounded := self._bounded.get(source)) is not None:
+                self._bounded[each] = bounded
+            if (positive := self._positive.get(source)) is not None:
+                self._positive[each] = positive
+
+    def _follow_rates(self, call: OperationCall, out: Any) -> None:
+        """Follow exp(x) - t x and x - t log(x), of a Poisson distribution, and -t (a - b), of a ranking."""
+        name, first, second = call.name, call.args[0], call.second
+        if not isinstance(out, Tensor):
+            return
+        if name in _POSITIVE:
+            self._positive[out] = name.rstrip("_")
+        if name in ("exp", "log", "neg"):
+            of = self._of_number.get(first)  # of x + eps
+            is_above = name == "log" and of is not None and of[0] == "add"
+            self._of_number[out] = name, of[1] if of is not None and is_above else weakref.ref(first)
+        elif name == "add" and isinstance(second, float) and 0 < second < _ABOVE_ZERO:
+            self._of_number[out] = "add", weakref.ref(first)
+        elif name == "mul" and isinstance(second, Tensor):
+            for one, other in ((first, second), (second, first)):
+                of = self._of_number.get(one)
+                if of is not None and of[0] == "neg" and other.requires_grad and not one.requires_grad:
+                    self._signed[out] = of[1]
+        elif name in ("add", "add_", "clone") and (target := self._signed.get(first)) is not None:
+            self._signed[out] = target
+        elif name in ("clamp_min", "clamp_min_", "relu", "clamp") and (target := self._signed.get(first)) is not None:
+            if (values := target()) is not None:
+                self._of_pairs("margin_ranking_loss", values, call.module)
+        elif name == "sub" and isinstance(second, Tensor):
+            self._of_counts(first, second, call.module)
+
+    def _of_counts(self, first: Tensor, second: Tensor, module: str | None) -> None:
+        """The difference of which poisson_nll_loss is the mean."""
+        of, pair = self._of_number.get(first), self._products.get(second)
+        factors = [each for reference in pair or () if (each := reference()) is not None]
+        if of is not None and of[0] == "exp" and any(each is of[1]() for each in factors):
+            given = of[1]()
+            if given is not None and given.requires_grad and self._positive.get(given):
+                self._note("poisson_nll_loss", "rates", given, module)
+        elif first.requires_grad and any(_is_log_of(self._of_number.get(each), first) for each in factors):
+            share = float((first.detach() < 0).float().mean())
+            if share:
+                self._note("poisson_nll_loss", "negative_rates", first, module, share=share)
+
+    def _of_sequences(self, args: Any, kwargs: Any, module: str | None) -> None:
+        """The targets of a CTC loss: they hold no blank, and are no longer than their inputs."""
+        if len(args) < 4 or not isinstance(args[1], Tensor):
+            return
+        targets, blank = args[1], int(args[4] if len(args) > 4 else kwargs.get("blank", 0))
+        keeps_infinity = not (args[5] if len(args) > 5 else kwargs.get("zero_infinity", False))
+        given, wanted = (
+            [int(one) for one in (each.tolist() if isinstance(each, Tensor) else each)] for each in args[2:4]
+        )
+        rows = [row[:size] for row, size in zip(targets, wanted, strict=True)] if targets.dim() > 1 else list(
+            targets.split(wanted))  # fmt: skip
+        rows, given = rows[:_PAIRS], given[:_PAIRS]
+        blanks = sum(bool((row == blank).any()) for row in rows)
+        if blanks:
+            self._note("ctc_loss", "blank_targets", args[1], module, share=blanks / len(rows))
+        needed = [len(row) + int((row[1:] == row[:-1]).sum()) for row in rows]
+        long = sum(least > size for least, size in zip(needed, given, strict=False))
+        if long and keeps_infinity:
+            self._note("ctc_loss", "long_targets", torch.tensor(needed), module, share=long / len(rows))
 
     def _of_divergence(self, entropy: Tensor, product: Tensor, module: str | None) -> None:
         """The difference t log t - t x, of which kl_div is the mean or the sum."""
@@ -113,6 +200,14 @@ class LossArguments(Watcher):
             self._note(loss, "probabilities", given, module)
         elif bool((rows > _ABOVE_ZERO).any()) and float(rows.logsumexp(-1).abs().median()) > _NOT_NORMAL:
             self._note(loss, "scores", given, module)
+
+    def _of_swapped(self, given: Tensor, module: str | None) -> None:
+        """Numbers that learn stand where a cross entropy takes probabilities, beside logarithms that do not learn."""
+        if self._made.get(given) == "probabilities" or given.dim() < 2 or given.shape[-1] < 2:
+            return
+        rows = given.detach().reshape(-1, given.shape[-1])[: max(_NUMBERS // given.shape[-1], 1)].float()
+        if bool((rows < 0).any()):
+            self._note("cross_entropy", "swapped", given, module)
 
     def _of_clamped(self, given: Tensor, module: str | None) -> None:
         """Probabilities that are scores cut off at 0 and 1."""
@@ -152,3 +247,7 @@ class LossArguments(Watcher):
                 "loss": loss, "mistake": mistake, "module": module, "step": self._step, "share": share,
                 "low": float(values.amin()), "high": float(values.amax()),
             }  # fmt: skip
+
+
+def _is_log_of(number: tuple[str, _Reference] | None, tensor: Tensor) -> bool:
+    return number is not None and number[0] == "log" and number[1]() is tensor

@@ -33,9 +33,10 @@ from precgui.record.later_numbers import LaterNumbers, Number
 from precgui.record.later_steps import LaterSteps
 from precgui.record.loop_order import LoopOrder
 from precgui.record.manual import ManualUpdates
-from precgui.record.master_weights import master_weights
+from precgui.record.master_weights import MasterCopies
 from precgui.record.passes import BackwardCount
 from precgui.record.precision import of_first_step
+from precgui.record.schedules import Schedules
 
 _NOTHING = {name: 0 for name in RecordConfig.model_fields if name.endswith("_every")}
 
@@ -89,7 +90,7 @@ class LoopWatch:
         compiled = _is_compiled(model)
         self._telemetry = self._telemetry_of(config, compiled, total_steps) if config.tensors else None
         self._later = LaterNumbers()
-        self._scaler = scaler
+        self._scaler, self._schedules = scaler, Schedules()
         self._order_of_loop = self._watch_of_order(active=active, compiled=compiled)
         self._later_steps = LaterSteps(model, guard, self._later, active=active and not compiled)
         self._first_step = self._watch_of_first_step(compiled) if active else None
@@ -112,9 +113,9 @@ class LoopWatch:
         )  # fmt: skip
 
     def _watch_of_order(self, *, active: bool, compiled: bool) -> LoopOrder:
-        masters = master_weights(self._model, self._weights) if active else None
+        masters = MasterCopies(self._model, self._weights, self._later) if active else None
         device, seen = _device(self._model), active and not compiled
-        return LoopOrder(self._scaler, device, self.guard, self._later, active=seen, masters=masters)
+        return LoopOrder(self._scaler, self._model, device, self.guard, self._later, active=seen, masters=masters)
 
     def _watch_of_first_step(self, compiled: bool) -> FirstStep:
         observers = [*self._order_of_loop.observers, self._later_steps.watchers.first_step]
@@ -207,6 +208,7 @@ class LoopWatch:
         if changed and self._telemetry is not None:
             self._telemetry.after_update(self._optimizers)
         skipped = lowered or not (self._stepped or changed)
+        self._schedules.stepped(float(self._lr))
         return StepMeasurements(
             skipped,
             skipped and bool(self._stepped and left_out),
@@ -246,6 +248,11 @@ class LoopWatch:
         news = self._order_of_loop.news()
         return ({"loop": news} if news else {}) | self._later_steps.news()
 
+    def last_facts(self) -> dict[str, Any]:
+        """Facts that are looked for once, when the recording ends: `schedules` where there are some, else {}."""
+        rows = self._schedules.facts(self._optimizers)
+        return {"schedules": {"all": rows}} if rows else {}
+
     def end(self, time_s: float, step_s: float, *, alarm: bool, loss_is_finite: bool = True) -> None:
         """A step is over; `alarm`: its loss or its gradients were not finite."""
         if not loss_is_finite:
@@ -254,6 +261,11 @@ class LoopWatch:
             self._later_steps.exponents.alarm()
         if self._telemetry is not None:
             self._telemetry.end(time_s, step_s, self._optimizers, alarm=alarm)
+
+    @guarded
+    def evaluated(self) -> None:
+        """The loop reports an evaluation."""
+        self._order_of_loop.evaluated()
 
     def look_at_batch(self) -> None:
         """The loss of this step is not finite: look for the reason in its batch, and in what went into exponentials."""
@@ -295,6 +307,7 @@ class LoopWatch:
         if torch.is_grad_enabled():
             self._order_of_loop.pass_with_gradients(training=module.training)
         elif tracing_state() is None and transform_level() is None:
+            self._order_of_loop.pass_without_gradients()
             self._later_steps.batches.evaluated(args, kwargs)
         if not self._model.training or not torch.is_grad_enabled() or tracing_state() is not None:
             return

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from precgui.engine.bootstrapped_targets import BootstrappedTargets
 from precgui.engine.broadcast_losses import BroadcastLosses
 from precgui.engine.cancellation import Cancellations
 from precgui.engine.coarse_integers import CoarseIntegers
@@ -22,9 +23,11 @@ from precgui.engine.flat_units import FlatUnits
 from precgui.engine.hand_quantisers import HandQuantisers
 from precgui.engine.hidden_parameters import HiddenParameters
 from precgui.engine.loss_arguments import LossArguments
+from precgui.engine.loss_terms import LossTerms
 from precgui.engine.lost_digits import LostDigits
 from precgui.engine.lost_values import LostValues
 from precgui.engine.masked_rows import MaskedRows
+from precgui.engine.mixed_axes import MixedAxes
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.quantised_values import QuantisedValues
 from precgui.engine.repeated_activations import RepeatedActivations
@@ -83,6 +86,7 @@ class Watchers:
             RepeatedActivations(), HandQuantisers(model), quantised, self._finite, constants, FlatUnits(),
             UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, arguments, ShortData(model),
             self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
+            MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, arguments]

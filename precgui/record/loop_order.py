@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
@@ -21,7 +21,8 @@ from precgui.engine.torch_private import function_modes
 from precgui.record import arguments
 from precgui.record.backward_roots import BackwardRoots
 from precgui.record.later_numbers import LaterNumbers
-from precgui.record.step_habits import EvaluationMode, OpposedGradients, SharedGradients
+from precgui.record.master_weights import MasterCopies
+from precgui.record.step_habits import EvaluationMode, Evaluations, OpposedGradients, SharedGradients
 from precgui.record.unscaling import DoubleUnscaling, HandUnscaling
 
 _INTERVALS = 3  # between steps of an optimizer that are observed until it counts as one that never clears
@@ -47,12 +48,9 @@ class LoopOrder:
     three without.
     """
 
-    def __init__(self, scaler: Any, device: torch.device, guard: Guard, later: LaterNumbers, *, active: bool,
-                 masters: int | None = None) -> None:  # fmt: skip
-        """`scaler` is a GradScaler or None, `device` that of the weights. Without `active` gradients are not hooked.
-
-        `masters` is the answer of `master_weights`.
-        """
+    def __init__(self, scaler: Any, model: nn.Module, device: torch.device, guard: Guard, later: LaterNumbers, *,
+                 active: bool, masters: MasterCopies | None = None) -> None:  # fmt: skip
+        """`scaler` is a GradScaler or None, `device` that of the weights. Without `active` gradients are not hooked."""
         self._scaler, self._guard, self._active = scaler, guard, active
         self._watched: weakref.WeakKeyDictionary[Optimizer, _Watched] = weakref.WeakKeyDictionary()
         self._handles: weakref.WeakKeyDictionary[Optimizer, list[RemovableHandle]] = weakref.WeakKeyDictionary()
@@ -64,6 +62,7 @@ class LoopOrder:
         self._roots = BackwardRoots(scaler, guard) if scaled else None
         self._casts = StaleCasts(device, later) if active else None
         self._shared, self._opposed, self._mode = SharedGradients(), OpposedGradients(), EvaluationMode()
+        self._evaluations = Evaluations(model)
         self._reported: dict[str, Any] = {}
         self._masters = masters
 
@@ -92,6 +91,14 @@ class LoopOrder:
         """The model is about to be called with gradients, in training mode or not."""
         self._mode.pass_begins(training=training)
 
+    def pass_without_gradients(self) -> None:
+        """The model is about to be called without gradients."""
+        self._evaluations.pass_begins()
+
+    def evaluated(self) -> None:
+        """The loop reports an evaluation."""
+        self._evaluations.evaluated()
+
     def pass_begins(self) -> None:
         """The model is about to be called for training."""
         if self._casts is not None:
@@ -104,12 +111,15 @@ class LoopOrder:
 
     def stepped(self) -> None:
         """An optimizer has changed its weights."""
+        self._evaluations.stepped()
         if self._casts is not None:
             self._casts.stepped()
 
     def steps(self, optimizer: Optimizer, *, closure: bool) -> None:
         """Note a step that an optimizer is about to make; with a `closure` the passes follow, not precede it."""
         self._note_scaler(optimizer)
+        if self._masters is not None:
+            self._masters.steps()
         if not closure:  # inside of which gradients and passes follow
             self._shared.stepped(optimizer)
             self._opposed.stepped(optimizer)
@@ -164,15 +174,19 @@ class LoopOrder:
 
         `gradients_cleared` is None while undecided, `stepped_twice` (see `SharedGradients`), `evaluation_mode_since`
         and `always_in_evaluation` (see `EvaluationMode`) where it is not so, `opposed_gradients` is
-        `OpposedGradients.fact`, `master_weights` that of the function. `past_scaler` counts nothing but says
-        whether steps took gradients that were still scaled and none went through a scaler in use; of such a loop,
-        `still_scaled` is the answer of `HandUnscaling`. `unscaled_twice` and `stale_casts` are those of
-        `DoubleUnscaling` and `StaleCasts`, None while undecided; see `BackwardRoots.facts` for others.
+        `OpposedGradients.fact`, `evaluations` `Evaluations.fact`, `master_weights` and `masters_copied_back` are those
+        of `MasterCopies`. `past_scaler` counts nothing but says whether steps took gradients that were still scaled
+        and none went through a scaler in use; of such a loop, `still_scaled` is the answer of `HandUnscaling`.
+        `unscaled_twice` and `stale_casts` are those of `DoubleUnscaling` and `StaleCasts`, None while undecided; see
+        `BackwardRoots.facts` for others.
         """
+        masters = self._masters
         facts: dict[str, Any] = {
             "gradients_cleared": self._cleared, "stepped_twice": self._shared.are_used_twice or None,
             "evaluation_mode_since": self._mode.since, "always_in_evaluation": self._mode.is_constant or None,
-            "opposed_gradients": self._opposed.fact(), "master_weights": self._masters,
+            "opposed_gradients": self._opposed.fact(), "evaluations": self._evaluations.fact(),
+            "master_weights": masters.count if masters is not None else None,
+            "masters_copied_back": masters.are_copied_back if masters is not None else None,
         }  # fmt: skip
         if self._casts is not None:
             facts["stale_casts"] = self._casts.are_used

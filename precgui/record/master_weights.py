@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 
 import torch
@@ -10,26 +11,65 @@ from torch import Tensor, nn
 from precgui.engine.dtype_names import SHORT_DTYPES
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Weight
+from precgui.record.later_numbers import LaterNumbers
+
+_COMPARED = frozenset(2 * 4**power for power in range(6))  # steps of an optimizer before which copies are compared
+_MOST_COPIES, _NUMBERS = 8, 1024  # that are compared, and of each
 
 
-@torch.no_grad()
-def master_weights(model: nn.Module, weights: Sequence[Weight]) -> int | None:
-    """How many tensors of the optimizers are FP32 copies of weights of the model in 16 bits, equal but for rounding:
-    of one each, or of several behind one another in one flat tensor.
+class MasterCopies:
+    """Tensors of the optimizers that are FP32 copies of weights of the model in 16 bits, equal but for rounding: of one
+    each, or of several behind one another in one flat tensor.
 
-    None where there are none. To be called before the first step: later they need not be equal any more.
+    To be made before the first step: later they need not be equal any more.
     """
-    own = list(model.parameters())
-    known = {id(each) for each in own}
-    low = [each for each in own if each.dtype in SHORT_DTYPES]
-    found = 0
-    with unseen():
-        for wide in (each.own for each in weights if low and id(each.own) not in known):
-            copied = _copied(wide, low)
-            if copied:
-                low = [each for each in low if not any(each is other for other in copied)]
-                found += 1
-    return found or None
+
+    @torch.no_grad()
+    def __init__(self, model: nn.Module, weights: Sequence[Weight], later: LaterNumbers) -> None:
+        own = list(model.parameters())
+        known = {id(each) for each in own}
+        low = [each for each in own if each.dtype in SHORT_DTYPES]
+        found, self._later, self._steps = 0, later, 0
+        self._copies: list[tuple[weakref.ref[Tensor], int, weakref.ref[Tensor]]] = []
+        with unseen():
+            for wide in (each.own for each in weights if low and id(each.own) not in known):
+                copied, place = _copied(wide, low), 0
+                for each in copied:
+                    self._copies.append((weakref.ref(wide), place, weakref.ref(each)))
+                    place += each.numel()
+                if copied:
+                    low = [each for each in low if not any(each is other for other in copied)]
+                    found += 1
+        self.count = found or None  # of the tensors of the optimizers
+        self.are_copied_back: bool | None = None  # whether the model has what the steps made of them; None: not known
+
+    def steps(self) -> None:
+        """An optimizer is about to step: the model has run with what the loop has made of the step before."""
+        if not self._copies or self.are_copied_back is False:
+            return
+        self._steps += 1
+        if self._steps not in _COMPARED:
+            return
+        with unseen():
+            differs = [each for each in map(_differing, self._copies[:_MOST_COPIES]) if each is not None]
+        if differs:
+            self._later.ask(differs, self._judge)
+
+    def _judge(self, differing: list[float]) -> None:
+        self.are_copied_back = not any(differing)
+
+
+def _differing(copy: tuple[weakref.ref[Tensor], int, weakref.ref[Tensor]]) -> Tensor | None:
+    """How many of the first numbers of a weight are not the rounding of its master; NaN equals NaN."""
+    wide, low = (reference() for reference in (copy[0], copy[2]))
+    masters, weights = (readable(each) if each is not None else None for each in (wide, low))
+    if masters is None or weights is None or masters.device != weights.device:
+        return None
+    weights = weights.detach().flatten()[:_NUMBERS]
+    masters = masters.detach().flatten()[copy[1] : copy[1] + len(weights)].to(weights.dtype)
+    if masters.shape != weights.shape:
+        return None
+    return ((masters != weights) & ~(masters.isnan() & weights.isnan())).sum()
 
 
 def _copied(wide: Tensor, low: Sequence[Tensor]) -> list[Tensor]:

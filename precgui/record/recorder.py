@@ -192,6 +192,8 @@ class Recorder:
     def evaluated(self, loss: float, accuracy: float = math.nan, epoch: int = 0) -> None:
         """Record an evaluation of the validation set; `accuracy` is the metric, a share of 1 where its unit is %."""
         value, share = arguments.number(loss, "loss"), arguments.number(accuracy, "accuracy")
+        if self._is_open():
+            self._watch.evaluated()
         self._emit(Evaluated(self._step, arguments.count(epoch, "epoch"), self._recording.now_s(), value, share))
 
     def note(self, message: str) -> None:
@@ -207,6 +209,8 @@ class Recorder:
     def _end(self, status: Status, message: str, details: str) -> None:
         for result in self._mail.close(distributed.LATE_S if status == "completed" else 0.0):
             self._tell(result)
+        if facts := self._watch.last_facts():
+            self._emit(Facts(self._recording.now_s(), facts))
         self._recording.end(status, message, details)
         del self._watch  # and with it the model
 

@@ -6,7 +6,7 @@ import weakref
 from collections import Counter
 from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui.engine.telemetry.parameters import parameters_of
@@ -15,6 +15,10 @@ from precgui.engine.telemetry.readable import readable, unseen
 _MOST_SHARED = 4  # parameters in two optimizers whose gradients are looked at
 _STEPS = 3  # in which two optimizers used the same gradients
 _IN_EVALUATION = 10  # steps in a row
+_MOST_MODULES = 4  # with a mode, that are asked
+_EVALUATIONS = 8  # that are counted
+_DROPOUTS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout
+_BATCH_NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 
 
 class SharedGradients:
@@ -152,3 +156,48 @@ class EvaluationMode:
     def since(self) -> int | None:
         """The first of the steps in evaluation mode up to now; None of few, and where no step was in training mode."""
         return self._steps - self._in_a_row + 1 if self._has_trained and self._in_a_row >= _IN_EVALUATION else None
+
+
+class Evaluations:
+    """Whether the passes without gradients before each evaluation that the loop reports were in training mode.
+
+    Of the modules that know a mode: dropout, and batch norm that keeps statistics. Only passes after the last step of
+    an optimizer count: others, as of a teacher or a policy, come before it.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        own = [each for each in model.modules() if _has_mode(each)]
+        self._kinds = sorted({type(each).__name__ for each in own})
+        self._modules = [weakref.ref(each) for each in own[:_MOST_MODULES]]
+        self._passes = self._in_training = 0
+        self._evaluations, self._all_in_training = 0, True
+
+    def pass_begins(self) -> None:
+        """A pass of the model without gradients begins."""
+        if self._modules:
+            modes = [each.training for reference in self._modules if (each := reference()) is not None]
+            self._passes += 1
+            self._in_training += bool(modes) and all(modes)
+
+    def stepped(self) -> None:
+        """An optimizer has stepped."""
+        self._passes = self._in_training = 0
+
+    def evaluated(self) -> None:
+        """The loop reports an evaluation."""
+        if self._passes:
+            self._evaluations = min(self._evaluations + 1, _EVALUATIONS)
+            self._all_in_training &= self._in_training == self._passes
+        self._passes = self._in_training = 0
+
+    def fact(self) -> dict[str, object] | None:
+        """How many evaluations came after passes of the model, up to 8, and whether all these were in training mode."""
+        if not self._evaluations:
+            return None
+        return {"evaluations": self._evaluations, "in_training": self._all_in_training, "modules": self._kinds}
+
+
+def _has_mode(module: nn.Module) -> bool:
+    if isinstance(module, _DROPOUTS):
+        return module.p > 0
+    return isinstance(module, _BATCH_NORMS) and module.track_running_stats

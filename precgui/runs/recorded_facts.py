@@ -54,6 +54,10 @@ _REASONS = {
     "repeated_batch": L_("the first 40 steps did not all get the same batch"),
     "first_products": L_("no weights that learn met numbers of the data in the steps that were looked at"),
     "softmax_axes": L_("no attention was seen whose weights do not add up to 1 in the steps that were looked at"),
+    "mixed_axes": L_("no view was seen to mix positions with features in the steps that were looked at"),
+    "loss_terms": L_("no loss was seen to be a sum of terms in the steps that were looked at"),
+    "bootstrapped_targets": L_("no flags of ends of episodes were left unread beside targets of values"),
+    "schedules": L_("the rate has not changed, or no schedule was found when the recording ended"),
     "loss_arguments": L_("no loss was seen to be given other numbers than it takes in the steps that were looked at"),
     "exponents": L_("no learned number goes into an exponential, or no step was not finite"),
     "masked_rows": L_("no softmax got a row of scores that is masked throughout in the steps that were looked at"),
@@ -71,7 +75,8 @@ _OF_OWN_LOOPS = (
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
     "zero_state",
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
-    "softmax_axes", "loss_arguments", "exponents", "masked_rows",
+    "softmax_axes", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules", "loss_arguments", "exponents",
+    "masked_rows",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 

@@ -317,3 +317,228 @@ def a_policy_whose_log_std_grows(opened: Open) -> None:
 @healthy
 def a_policy_with_a_small_bonus(opened: Open) -> None:
     _act(opened, 1e-3)
+
+
+@fault("loss-arguments", "binary_cross_entropy_with_logits gets outputs and targets in the other order", "first")
+def outputs_where_targets_belong(opened: Open) -> None:
+    _classify(opened, lambda out, y: F.binary_cross_entropy_with_logits(F.one_hot(y, 6).float(), out))
+
+
+@fault("loss-arguments", "binary_cross_entropy gets outputs and targets in the other order", "first")
+def probabilities_where_targets_belong(opened: Open) -> None:
+    _classify(opened, lambda out, y: F.binary_cross_entropy(_smoothed(y), out.sigmoid()))
+
+
+@fault("loss-arguments", "cross_entropy gets outputs and targets in the other order", "first")
+def scores_where_classes_belong(opened: Open) -> None:
+    _classify(opened, lambda out, y: F.cross_entropy(_smoothed(y), out))
+
+
+@healthy
+def targets_with_gradients_of_a_teacher_that_learns(opened: Open) -> None:
+    """Both of two parts teach each other, with gradients on both sides."""
+    _classify(
+        opened,
+        lambda out, y: F.cross_entropy(out, y) + 0.1 * F.binary_cross_entropy(out.sigmoid(), out.flip(1).sigmoid()),
+    )
+
+
+@healthy
+def the_cross_entropy_of_a_student_under_its_teacher(opened: Open) -> None:
+    """Probabilities that learn times logarithms that do not: the student says what the teacher finds likely."""
+
+    def loss_of(out: Tensor, y: Tensor) -> Tensor:
+        teacher = F.log_softmax(4 * F.one_hot(y, 6).float(), 1)
+        likely = -(out.softmax(1) * teacher).sum(1).mean()
+        return likely + 0.1 * (out.log_softmax(1).exp() * (out.log_softmax(1) - teacher)).sum(1).mean()
+
+    _classify(opened, loss_of)
+
+
+@healthy
+def the_gradient_of_a_policy(opened: Open) -> None:
+    """Advantages that are computed of logarithms without gradients weigh those that learn."""
+
+    def loss_of(out: Tensor, y: Tensor) -> Tensor:
+        policy = out.log_softmax(1)
+        gained = F.one_hot(y, 6) - 0.1 * policy.detach()
+        return -(policy.exp() * gained).sum(1).mean()
+
+    _classify(opened, loss_of)
+
+
+def _count(opened: Open, loss_of: Loss, rate: float = 3e-3) -> None:
+    """Counts whose rates are exponentials of their inputs."""
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(model.parameters(), rate)
+    recorder, weights = opened(model, optimizer), torch.randn(8) / 4
+    for _ in range(40):
+        x = torch.randn(64, 8)
+        loss = loss_of(model(x).squeeze(1), torch.poisson((x @ weights).exp()))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@fault("loss-arguments", "poisson_nll_loss gets rates", "log_input=False")
+def rates_where_their_logarithms_belong(opened: Open) -> None:
+    _count(opened, lambda out, counts: F.poisson_nll_loss(F.softplus(out), counts))
+
+
+@fault("loss-arguments", "poisson_nll_loss gets rates", "log_input=False")
+def exponentials_of_exponentials(opened: Open) -> None:
+    _count(opened, lambda out, counts: F.poisson_nll_loss(torch.exp(out), counts))
+
+
+@fault("loss-arguments", "poisson_nll_loss with log_input=False gets scores", "log_input=True")
+def scores_where_rates_belong(opened: Open) -> None:
+    _count(opened, lambda out, counts: F.poisson_nll_loss(out, counts, log_input=False))
+
+
+@healthy
+def scores_of_counts(opened: Open) -> None:
+    _count(opened, lambda out, counts: F.poisson_nll_loss(out, counts))
+
+
+@healthy
+def rates_of_counts(opened: Open) -> None:
+    _count(opened, lambda out, counts: F.poisson_nll_loss(F.softplus(out), counts, log_input=False))
+
+
+@healthy
+def rates_of_counts_by_hand(opened: Open) -> None:
+    def loss_of(out: Tensor, counts: Tensor) -> Tensor:
+        rate = out.exp()
+        return (rate - counts * torch.log(rate + 1e-8)).mean()
+
+    _count(opened, loss_of)
+
+
+@healthy
+def counts_weighed_by_positive_factors(opened: Open) -> None:
+    """A factor that learns, of the logarithm of the rate."""
+    _count(opened, lambda out, counts: (F.softplus(out).log().exp() - counts * F.softplus(out).log()).mean())
+
+
+def _rank(opened: Open, low: float, loss_of: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+    """Which of two samples has the larger class; `low` is the target where it is the second one."""
+    model = network(classes=1)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    for x, y in batches(40):
+        other = torch.randperm(len(x))
+        loss = loss_of(model(x)[:, 0], model(x[other])[:, 0], torch.where(y >= y[other], 1.0, low))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@fault("loss-arguments", "margin_ranking_loss gets targets of 0", "2 * target - 1")
+def ranks_with_targets_of_zero(opened: Open) -> None:
+    _rank(opened, 0.0, lambda a, b, target: F.margin_ranking_loss(a, b, target, margin=0.5))
+
+
+@fault("loss-arguments", "margin_ranking_loss gets targets of 0", "2 * target - 1")
+def ranks_with_targets_of_zero_by_hand(opened: Open) -> None:
+    _rank(opened, 0.0, lambda a, b, target: F.relu(-target * (a - b) + 0.5).mean())
+
+
+@healthy
+def ranks(opened: Open) -> None:
+    _rank(opened, -1.0, lambda a, b, target: F.margin_ranking_loss(a, b, target, margin=0.5))
+
+
+@healthy
+def ranks_of_some_pairs(opened: Open) -> None:
+    """A mask leaves out the pairs that are in the other order."""
+    _rank(opened, 0.0, lambda a, b, target: (target * F.relu(0.5 - (a - b))).sum() / target.sum())
+
+
+@healthy
+def ranks_by_probabilities(opened: Open) -> None:
+    _rank(opened, 0.0, lambda a, b, target: F.binary_cross_entropy_with_logits(a - b, target))
+
+
+def _transcribe(opened: Open, targets_of: Callable[[], tuple[Tensor, Tensor]], *, more: bool = False) -> None:
+    """Sequences of 12 places, by CTC; with `more` Inf counts as 0."""
+    model = nn.Linear(16, 5)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    for _ in range(40):
+        targets, lengths = targets_of()
+        out = model(torch.randn(12, 8, 16)).log_softmax(2)
+        loss = F.ctc_loss(out, targets, torch.full((8,), 12), lengths, zero_infinity=more)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@fault("loss-arguments", "ctc_loss gets targets that hold its blank", "count real classes from 1")
+def targets_with_the_class_of_the_blank(opened: Open) -> None:
+    _transcribe(opened, lambda: (torch.randint(5, (8, 4)), torch.full((8,), 4)))
+
+
+@fault("loss-arguments", "ctc_loss gets targets longer than their inputs", "zero_infinity=True")
+def targets_longer_than_their_inputs(opened: Open) -> None:
+    _transcribe(opened, lambda: (torch.randint(1, 5, (8, 14)), torch.randint(9, 15, (8,))))
+
+
+@healthy
+def targets_filled_up_with_the_blank(opened: Open) -> None:
+    def targets() -> tuple[Tensor, Tensor]:
+        lengths = torch.randint(2, 5, (8,))
+        return torch.where(torch.arange(4) < lengths[:, None], torch.randint(1, 5, (8, 4)), 0), lengths
+
+    _transcribe(opened, targets)
+
+
+@healthy
+def targets_behind_one_another(opened: Open) -> None:
+    _transcribe(opened, lambda: (torch.randint(1, 5, (32,)), torch.full((8,), 4)))
+
+
+@healthy
+def targets_that_are_left_out_where_they_are_too_long(opened: Open) -> None:
+    _transcribe(opened, lambda: (torch.randint(1, 5, (8, 14)), torch.randint(3, 15, (8,))), more=True)
+
+
+@fault("loss-arguments", "cross_entropy gets the results of a sigmoid", "what goes into the sigmoid")
+def a_sigmoid_before_the_cross_entropy(opened: Open) -> None:
+    _classify(opened, lambda out, y: F.cross_entropy(out.sigmoid(), y))
+
+
+@fault("loss-arguments", "cross_entropy gets the results of a tanh", "what goes into the tanh")
+def a_tanh_at_the_end_of_the_model(opened: Open) -> None:
+    _classify(opened, F.cross_entropy, nn.Sequential(*network(), nn.Tanh()))
+
+
+@fault("loss-arguments", "cross_entropy gets the results of a ReLU", "Leave out the ReLU")
+def a_relu_at_the_end_of_the_model(opened: Open) -> None:
+    model = nn.Sequential(*network(), nn.ReLU())
+    with torch.no_grad():
+        model[-2].bias.sub_(0.15)
+    _classify(opened, F.cross_entropy, model)
+
+
+@healthy
+def scores_within_soft_bounds(opened: Open) -> None:
+    """A tanh times a factor keeps scores from growing."""
+    _classify(opened, lambda out, y: F.cross_entropy(20 * torch.tanh(out / 20), y))
+
+
+@healthy
+def cosines_with_a_temperature(opened: Open) -> None:
+    _classify(opened, lambda out, y: F.cross_entropy(F.normalize(torch.tanh(out), dim=1) / 0.1, y))
+
+
+@healthy
+def a_sigmoid_for_each_class(opened: Open) -> None:
+    _classify(opened, lambda out, y: F.binary_cross_entropy(out.sigmoid(), F.one_hot(y, 6).float()))
+
+
+@healthy
+def a_relu_before_the_last_layer(opened: Open) -> None:
+    _classify(opened, F.cross_entropy, nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 6)))

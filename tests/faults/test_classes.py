@@ -8,6 +8,7 @@ import pytest
 
 from precgui.config import RecordConfig
 from tests.faults import (
+    axis_faults,
     coarse_faults,
     constant_faults,
     data_faults,
@@ -16,6 +17,7 @@ from tests.faults import (
     rewritten_faults,
     setup_faults,
     state_faults,
+    typical_faults,
     vanishing_faults,
     whole_number_faults,
 )
@@ -24,6 +26,7 @@ from tests.faults.odd_loops import judged
 
 assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
 assert data_faults and setup_faults and whole_number_faults and loss_faults and vanishing_faults
+assert axis_faults and typical_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -53,6 +53,15 @@ def foreign_parameters(m: Measurements) -> Answer:
                 count=len(foreign),
             ),
         )
+    if m.fact("loop").get("masters_copied_back") is True and _are_masters(m, len(foreign)):
+        return RuledOut(
+            "foreign-parameters",
+            Sentence(
+                "because all {count} tensors of the optimizer began as FP32 copies of weights of the model in 16 bits, "
+                "and the loop copies back what the steps make of them: they are master weights",
+                count=len(foreign),
+            ),
+        )
     fall = _fall(m)
     updates = m.table("update")
     if fall > 0.1 and updates is not None and (np.nan_to_num(updates.stat("changed")) > 0).any():

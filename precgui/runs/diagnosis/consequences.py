@@ -56,6 +56,11 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "dead-units",
     ),
     "one-class": (*_LEARNS_NOTHING, *_NO_GRADIENTS, "constant-output", "dead-units"),
+    "plateau-mode": ("rate-vanished", "no-progress"),
+    "schedule-not-stepped": ("no-progress",),
+    "validated-in-training-mode": ("over-fitting", "batch-norm-gap"),
+    "uneven-terms": (*_LEARNS_NOTHING, "rate-too-high", "dead-units"),
+    "mixed-axes": (*_LEARNS_NOTHING, "rate-too-high"),
     "softmax-over-wrong-axis": (*_LEARNS_NOTHING, "rate-too-high"),
     "betas-swapped": (*_CLIMBS, *_LEARNS_NOTHING),
     "loss-climbed": (

@@ -11,10 +11,74 @@ from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, Ru
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number, text, whole
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, filled
 
 _NAME = "loss-arguments"
 _FEWEST_STEPS = 2  # with numbers that are no log-probabilities, or targets of 0 and 1
+_AT_ONCE = {  # mistakes that one step betrays
+    "probabilities", "negative_targets", "swapped", "rates", "negative_rates", "blank_targets", "sigmoid_scores",
+    "tanh_scores",
+}  # fmt: skip
+_ERRORS = {"scores", "negative_targets", "swapped", "negative_rates", "long_targets"}
+_ROWS_OF_ZEROS = 0.1  # of scores that a ReLU has cut off: these samples have no gradient
+# By the mistake: title and cure.
+_TEXTS = {
+    "probabilities": (
+        L_("{loss} gets probabilities, and takes their logarithms"),
+        L_("Give {loss} the result of log_softmax in place of that of softmax."),
+    ),
+    "scores": (
+        L_("{loss} gets scores, and takes logarithms of probabilities: it has no least value"),
+        L_("Apply log_softmax before {loss}; cross_entropy takes the scores themselves."),
+    ),
+    "negative_targets": (
+        L_("The targets of {loss} are below zero, and it takes probabilities"),
+        L_("Give the targets as probabilities (softmax), or set log_target=True where they are logarithms."),
+    ),
+    "clamped_scores": (
+        L_("{loss} gets scores that a clamp cuts off at 0 and 1: {share} of them"),
+        L_("Take binary_cross_entropy_with_logits of the scores, or a sigmoid in place of the clamp."),
+    ),
+    "swapped": (
+        L_("{loss} gets outputs and targets in the other order"),
+        L_("Give {loss} the outputs first, then the targets."),
+    ),
+    "rates": (
+        L_("{loss} gets rates, and takes their logarithms: none can be below 1"),
+        L_("Give it the scores as they are, without exp, softplus or ReLU, or set log_input=False."),
+    ),
+    "negative_rates": (
+        L_("{loss} with log_input=False gets scores: {share} are below zero"),
+        L_("Leave log_input=True for scores, or make rates of them (softplus, exp) before the loss."),
+    ),
+    "blank_targets": (
+        L_("{loss} gets targets that hold its blank: in {share} of the sequences"),
+        L_("Keep the class of the blank (0, unless blank= says another one) for it: count real classes from 1."),
+    ),
+    "long_targets": (
+        L_("{loss} gets targets longer than their inputs: {share} of the sequences have a loss of Inf"),
+        L_(
+            "Leave out sequences whose targets, with one more place between equal neighbours, do not fit into the "
+            "input lengths, shorten the model's strides, or set zero_infinity=True."
+        ),
+    ),
+    "sigmoid_scores": (
+        L_("{loss} gets the results of a {name}, and takes scores without bounds"),
+        L_("Give {loss} what goes into the {name}: between such bounds no class comes near a probability of 1."),
+    ),
+    "tanh_scores": (
+        L_("{loss} gets the results of a {name}, and takes scores without bounds"),
+        L_("Give {loss} what goes into the {name}: between such bounds no class comes near a probability of 1."),
+    ),
+    "relu_scores": (
+        L_("{loss} gets the results of a ReLU: in {share} of its rows all scores are 0, and teach nothing"),
+        L_("Leave out the ReLU behind the last layer: {loss} takes scores of any sign."),
+    ),
+    "zero_targets": (
+        L_("{loss} gets targets of 0 in place of -1: {share} of them teach nothing"),
+        L_("Turn targets of 0 and 1 into -1 and 1: 2 * target - 1."),
+    ),
+}
 _SOURCE = "torch.nn.functional documentation"
 _LOSSES = {  # that take scores, and the function of which they compute the logarithm
     "log_softmax": (L_("cross entropy"), "softmax"),
@@ -38,35 +102,28 @@ def loss_arguments(m: Measurements) -> Answer:
 def _alike(rows: list[Mapping[str, Any]], row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The rows of the same loss and mistake, where these are enough to judge by."""
     same = [each for each in rows if (each.get("loss"), each.get("mistake")) == (row.get("loss"), row.get("mistake"))]
+    if row.get("mistake") == "relu_scores":
+        same = [each for each in same if number(each, "share") > _ROWS_OF_ZEROS]
     steps = {number(each, "step") for each in same}
-    return same if row.get("mistake") in ("probabilities", "negative_targets") or len(steps) >= _FEWEST_STEPS else []
+    is_enough = row.get("mistake") in _AT_ONCE or len(steps) >= _FEWEST_STEPS
+    return same if is_enough else []
 
 
 def _told(m: Measurements, rows: list[Mapping[str, Any]]) -> Finding:
     row = rows[0]
     loss, mistake, share = str(row.get("loss")), str(row.get("mistake")), percent(number(row, "share"))
-    given = Sentence(
-        "In step {step} they were {low:.4g} to {high:.4g}.",
-        step=whole(row, "step"), low=number(row, "low"), high=number(row, "high"),
-    )  # fmt: skip
-    if mistake == "probabilities":
-        title: str = Sentence("{loss} gets probabilities, and takes their logarithms", loss=loss)
-        fix: str = Sentence("Give {loss} the result of log_softmax in place of that of softmax.", loss=loss)
-    elif mistake == "scores":
-        title = Sentence("{loss} gets scores, and takes logarithms of probabilities: it has no least value", loss=loss)
-        fix = Sentence("Apply log_softmax before {loss}; cross_entropy takes the scores themselves.", loss=loss)
-    elif mistake == "negative_targets":
-        title = Sentence("The targets of {loss} are below zero, and it takes probabilities", loss=loss)
-        fix = L_("Give the targets as probabilities (softmax), or set log_target=True where they are logarithms.")
-    elif mistake == "clamped_scores":
-        title = Sentence("{loss} gets scores that a clamp cuts off at 0 and 1: {share} of them", loss=loss, share=share)
-        fix = L_("Take binary_cross_entropy_with_logits of the scores, or a sigmoid in place of the clamp.")
-    else:
-        name = "soft_margin_loss" if loss == "soft_margin_loss" else L_("A loss of pairs (1 alike, -1 not)")
-        title = Sentence(
-            "{loss} gets targets of 0 in place of -1: {share} of them teach nothing", loss=name, share=share
+    values = {"loss": _name_of(loss, mistake), "share": share, "name": mistake.removesuffix("_scores")}
+    title, fix = (filled(each, **values) for each in _TEXTS.get(mistake, _TEXTS["zero_targets"]))
+    numbers = {"step": whole(row, "step"), "low": number(row, "low"), "high": number(row, "high")}
+    given = (
+        Sentence(
+            "In step {step} the targets needed inputs of {low:.0f} to {high:.0f} places, one more between equal "
+            "neighbours.",
+            **numbers,
         )
-        fix = L_("Turn targets of 0 and 1 into -1 and 1: 2 * target - 1.")
+        if mistake == "long_targets"
+        else Sentence("In step {step} they were {low:.4g} to {high:.4g}.", **numbers)
+    )
     proof = Evidence(
         L_("numbers that a loss was given, beside those that it takes"),
         {"loss": loss, "low": number(row, "low"), "high": number(row, "high"), "share": number(row, "share"),
@@ -74,10 +131,15 @@ def _told(m: Measurements, rows: list[Mapping[str, Any]]) -> Finding:
         given, "loss", m.series_of(m.loss),
     )  # fmt: skip
     return Finding(
-        _NAME, "error" if mistake in ("scores", "negative_targets") else "warning", title,
+        _NAME, "error" if mistake in _ERRORS else "warning", title,
         whole(row, "step"), int(m.steps[-1]), (proof,), fix, 0.95, _SOURCE, str(row.get("module") or ""),
         certainty="exact", blame=IN_ANY_FORMAT,
     )  # fmt: skip
+
+
+def _name_of(loss: str, mistake: str) -> str:
+    is_of_pairs = mistake == "zero_targets" and loss not in ("soft_margin_loss", "margin_ranking_loss")
+    return L_("A loss of pairs (1 alike, -1 not)") if is_of_pairs else loss
 
 
 def broadcast_loss(m: Measurements) -> Answer:

@@ -18,10 +18,12 @@ from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, UNDECIDED, Blame, Evi
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number, whole
+from precgui.sanitize import one_line
 from precgui.sentences import L_, Sentence
 
 _FEWEST_STEPS = 2  # that were watched, in which gradients were scaled too late
 _FEWEST_ROUNDS, _OPPOSED = 5, 0.8  # of two optimizers that were compared; share in which they oppose each other
+_FEWEST_EVALUATIONS = 2
 _LEARNT = 0.9  # times the first loss: with less at the end the training goes well
 
 
@@ -305,6 +307,42 @@ def left_in_evaluation(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def validated_in_training(m: Measurements) -> Answer:
+    """Evaluations in training mode: dropout drops, and batch norm takes statistics of the batch and keeps them."""
+    fact = m.fact("loop").get("evaluations")
+    if not m.own_loop or not isinstance(fact, Mapping):
+        return None
+    count = whole(fact, "evaluations")
+    if count < _FEWEST_EVALUATIONS or fact.get("in_training") is not True:
+        return RuledOut(
+            "validated-in-training-mode",
+            L_("because passes of an evaluation were in evaluation mode, or none was seen"),
+        )
+    given = fact.get("modules")
+    kinds = ", ".join(str(each) for each in given) if isinstance(given, list) else ""
+    proof = Evidence(
+        L_("all passes without gradients between a step and an evaluation, in training mode, in each evaluation"),
+        {"evaluations": count},
+        Sentence(
+            "In each evaluation, {count} or more, all passes of the model without gradients were in training mode, in "
+            "which these modules answer otherwise: {kinds}.",
+            count=count, kinds=one_line(kinds),
+        ),
+    )  # fmt: skip
+    return [
+        Finding(
+            "validated-in-training-mode", "warning",
+            L_("The validation runs in training mode: it is not the model that would be used that is judged"),
+            int(m.steps[0]) if m.n else 0, int(m.steps[-1]) if m.n else 0, (proof,),
+            L_(
+                "Call model.eval() before each evaluation and model.train() behind it. Batch norm in training mode "
+                "also takes the statistics of the validation into its own."
+            ),
+            0.9, "torch.nn.Module.eval documentation", certainty="exact", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
 def _never_in_training(m: Measurements) -> Answer:
     """Batch norm that learns, in a model that never is in training mode, with the statistics that it was made with: 0
     and 1. Those of a trained model are others, and it may well be kept in evaluation mode."""
@@ -352,5 +390,6 @@ RULES = (
     Rule("scaled-penalty", "D", L_("Are gradients divided by the scale before they are penalised?"), scaled_penalty),
     Rule("clipped-after-step", "D", L_("Are gradients clipped before the step?"), clipped_after_step),
     Rule("stepped-twice", "D", L_("Has each parameter one optimizer?"), stepped_twice),
+    Rule("validated-in-training-mode", "D", L_("Is the model validated in evaluation mode?"), validated_in_training),
     Rule("left-in-evaluation", "D", L_("Is the model trained in training mode?"), left_in_evaluation),
 )

@@ -14,7 +14,7 @@ from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, Ru
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number, whole
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, filled
 
 _SLOW = 0.98  # beta of a first moment that remembers 50 steps
 _ALIKE = 1e-3  # relative deviation of a loss from the negative one
@@ -54,6 +54,73 @@ def softmax_over_wrong_axis(m: Measurements) -> Answer:
             0.9, "docs/diagnosis.md", module, certainty="exact", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
+
+
+def mixed_axes(m: Measurements) -> Answer:
+    """A view where axes should have changed places: numbers of several positions stand for the features of one."""
+    rows = m.fact_rows("mixed_axes")
+    if not m.own_loop:
+        return None
+    known = [each for each in rows if each.get("kind") in _MIXED]
+    if not known:
+        ruled_out = RuledOut("mixed-axes", L_("because no view was seen to mix positions with features"))
+        return ruled_out if m.fact("census") else None
+    first = known[0]
+    title, text, fix = _MIXED[str(first.get("kind"))]
+    step, module, size = whole(first, "step"), str(first.get("module") or ""), whole(first, "size")
+    given = first.get("shape")
+    shape = [int(each) for each in given if isinstance(each, int | float)] if isinstance(given, list) else []
+    proof = Evidence(
+        L_("a view splits an axis of positions, and joins a part of it with an axis of features"),
+        {"size": size, "places": len(known)},
+        filled(text, step=step, size=size, shape=str(shape)),
+    )  # fmt: skip
+    return [
+        Finding(
+            "mixed-axes", "warning", title, step, int(m.steps[-1]), (proof,), fix, 0.9,
+            "Informer2020 issue 59; torch documentation of Tensor.view", module, certainty="exact", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+# By what got the mixed axis: title, what was seen, and the cure.
+_MIXED = {
+    "heads": (
+        L_("A view mixes the positions of an attention with its features: axes must change places instead"),
+        L_("In step {step} each of the {size} queries of a head held a part of the features of a position of {shape}, "
+           "and a head had only a part of the positions."),
+        L_("Make heads with x.view(batch, length, heads, -1).transpose(1, 2): view alone cuts memory in its order, and "
+           "does not exchange heads and positions. Put them together with transpose(1, 2).reshape(batch, length, -1)."),
+    ),
+    "merged": (
+        L_("Heads of an attention are put together by a view: numbers of several positions become features of one"),
+        L_("In step {step} the {size} features that a layer got were those of one head of {shape} at several "
+           "positions, not those of all heads at one."),
+        L_("Exchange heads and positions before: out.transpose(1, 2).reshape(batch, length, -1)."),
+    ),
+    "features": (
+        L_("A view takes neighbouring pixels of one channel for the channels of one pixel"),
+        L_("In step {step} the {size} features that a layer got were pixels of one channel of {shape}, not all "
+           "channels of one pixel."),
+        L_(
+            "Use x.flatten(2).transpose(1, 2), or permute(0, 2, 3, 1), before the layer: view alone does not move axes."
+        ),
+    ),
+    "channels": (
+        L_("A view takes numbers of several positions for the channels of one"),
+        L_("In step {step} the {size} channels that a convolution got at a position came from several positions of "
+           "{shape}."),
+        L_("Use x.transpose(1, 2) before a convolution over positions: view alone does not move axes."),
+    ),
+    "classes": (
+        L_("A view mixes the scores of several positions: the classes of a cross entropy are not those of one"),
+        L_("In step {step} the {size} scores of a row of a cross entropy came from several positions of {shape}."),
+        L_(
+            "Move the classes with scores.transpose(1, 2) (permute for images), or flatten positions and targets: "
+            "cross_entropy(scores.flatten(0, 1), targets.flatten())."
+        ),
+    ),
+}  # fmt: skip
 
 
 def betas_swapped(m: Measurements) -> Answer:
@@ -212,6 +279,7 @@ def large_initial_weights(m: Measurements) -> Answer:
 RULES = (
     Rule("large-initial-weights", "C", L_("Do the weights begin at a size that suits?"), large_initial_weights),
     Rule("softmax-over-wrong-axis", "C", L_("Do the weights of an attention add up to 1?"), softmax_over_wrong_axis),
+    Rule("mixed-axes", "C", L_("Do views leave positions and features apart?"), mixed_axes),
     Rule("betas-swapped", "C", L_("Does the second moment remember longer than the first?"), betas_swapped),
     Rule("loss-climbed", "C", L_("Do the steps go down the loss?"), loss_climbed),
 )

@@ -1,0 +1,142 @@
+"""Group C: terms of a loss of which one outweighs the other, and targets that go on behind the end of an episode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from precgui.runs.diagnosis.analysis import percent
+from precgui.runs.diagnosis.chance_rules import LITTLE
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number, whole
+from precgui.sentences import L_, Sentence
+
+_UNEVEN, _TARGETS = "uneven-terms", "targets-without-end"
+_OUTWEIGHS = 10.0  # times the weight of a number of the fit
+_LATE = 100  # a step in which a training has had time
+_SMALL = 0.01  # of the fit, were their numbers of equal weight: a term that the training has driven to nothing
+_SAME = 1e-5  # relative, between two values of one loss
+_UNLIKE = 0.5  # of the rewards at ends lie beyond 98 % of those elsewhere
+_FEWEST_ENDS, _FEWEST_STEPS = 8, 2
+
+
+@np.errstate(all="ignore")
+def uneven_terms(m: Measurements) -> Answer:
+    """A mean beside a sum: outputs are no better than a constant, and the other term is next to nothing."""
+    rows = [row for row in m.fact_rows("loss_terms") if isinstance(row.get("terms"), list)]
+    if not m.own_loop or not rows or number(rows[-1], "step") < _LATE:
+        return None
+    row = rows[-1]
+    step = whole(row, "step")
+    known = next((each for each in m.fact_rows("constant_answers") if whole(each, "step") == step), None)
+    terms = [each for each in row["terms"] if isinstance(each, Mapping)]
+    fits = [each for each in terms if _is_fit(each, known)]
+    others = [each for each in terms if not any(each is fit for fit in fits)]
+    if len(fits) != 1 or not others or known is None or known.get("void") or not number(known, "constant") > 0:
+        return None
+    fit, other = fits[0], max(others, key=lambda each: number(each, "weight"))
+    ratio = number(other, "weight") / number(fit, "weight") if number(fit, "weight") > 0 else math.nan
+    share = number(known, "loss") / number(known, "constant")
+    size = ratio * abs(number(fit, "value"))
+    left = abs(number(other, "value")) / size if size > 0 else math.nan
+    if not (ratio >= _OUTWEIGHS and share >= LITTLE and left < _SMALL):
+        return RuledOut(
+            _UNEVEN,
+            Sentence(
+                "because a number of the largest other term counts {ratio:.3g} times as much as one of the fit, which "
+                "is {share} of that of a constant, and with equal weights the term would be {left} of it",
+                ratio=ratio, share=percent(share), left=percent(left),
+            ),
+        )  # fmt: skip
+    proof = Evidence(
+        L_("weight of a number of a term / weight of a number of the fit >= 10, a fit of 0.9 of that of the best "
+           "constant answer or more, and a term that is < 0.01 of it with equal weights"),
+        {"ratio": ratio, "fit": number(known, "loss"), "constant": number(known, "constant"),
+         "term": number(other, "value"), "step": step},
+        Sentence(
+            "In step {step} each of {fit_count} numbers of the fit counted {fit_weight:.3g}, each of {term_count} of "
+            "the other term {term_weight:.3g}, {ratio:.3g} times as much. With equal weights this term would be {left} "
+            "of the fit, and the fit ({fit:.4g}) is no better than the same answer to all inputs ({constant:.4g}).",
+            step=step, fit_count=whole(fit, "numbers"), fit_weight=number(fit, "weight"),
+            term_count=whole(other, "numbers"), term_weight=number(other, "weight"), ratio=ratio,
+            left=percent(left), fit=number(known, "loss"), constant=number(known, "constant"),
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            _UNEVEN, "warning",
+            Sentence(
+                "A term of the loss outweighs the fit: one of its numbers counts {ratio:.2g} times as much", ratio=ratio
+            ),
+            step, int(m.steps[-1]), (proof,),
+            L_(
+                "Reduce both terms in the same way: sum both over a sample and divide both by the number of samples, "
+                "such as mse_loss(reduction='sum') / len(x) beside the sum of the divergence / len(x). A mean over "
+                "all pixels makes the fit smaller by their number."
+            ),
+            0.85, "Kingma and Welling 2014; MMVAE pull request 19", certainty="estimate", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def _is_fit(term: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
+    """Whether a term compares outputs with targets: as a loss of torch, or by hand with the same value as one that was
+    compared with a constant."""
+    loss = number(known, "loss") if known is not None else 0.0
+    return term.get("is_fit") is True or (loss > 0 and abs(number(term, "value") / loss - 1) < _SAME)
+
+
+@np.errstate(all="ignore")
+def targets_without_end(m: Measurements) -> Answer:
+    """Targets of values that are rewards and the discounted value of the next state, also where an episode ends."""
+    rows = m.fact_rows("bootstrapped_targets")
+    if not m.own_loop or len(rows) < _FEWEST_STEPS:
+        return None
+    ends, samples = (int(sum(number(row, name) for row in rows)) for name in ("ends", "samples"))
+    if ends < _FEWEST_ENDS or not samples > ends:
+        return None
+    at_ends = sum(number(row, "ends") * number(row, "reward_at_ends") for row in rows) / ends
+    others = [number(row, "samples") - number(row, "ends") for row in rows]
+    elsewhere = sum(count * number(row, "reward_elsewhere") for count, row in zip(others, rows, strict=True))
+    elsewhere /= samples - ends
+    unusual = sum(number(row, "unusual") for row in rows) / ends
+    differs = unusual > _UNLIKE
+    proof = Evidence(
+        L_("rewards + discount * values of the next states, without a mask, beside flags of each sample that the step "
+           "computes and no operation reads"),
+        {"ends": ends, "samples": samples, "discount": number(rows[0], "discount"),
+         "reward_at_ends": at_ends, "reward_elsewhere": elsewhere, "unusual": unusual},
+        Sentence(
+            "In {count} steps that were looked at {ends} of {samples} transitions were flagged (0 or 1), and nothing "
+            "read the flags: their targets have the value of a next state as well, times {discount:g}. Their rewards "
+            "are {at_ends:.3g} on average, those of the others {elsewhere:.3g}, and {unusual} of them lie beyond 98 % "
+            "of those.",
+            count=len(rows), ends=ends, samples=samples, discount=number(rows[0], "discount"), at_ends=at_ends,
+            elsewhere=elsewhere, unusual=percent(unusual),
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            _TARGETS, "warning" if differs else "info",
+            L_("Targets of values go on behind the end of an episode: the flags of its end are not used"),
+            int(number(rows[0], "step")), int(m.steps[-1]), (proof,),
+            L_(
+                "Multiply the value of the next state by 1 - done: reward + discount * (1 - done) * value. Only where "
+                "nothing but a time limit ends an episode are targets without a mask right."
+            ),
+            0.85 if differs else 0.5, "Mnih et al. 2015; pytorch-rl issue 2", certainty="estimate", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+RULES = (
+    Rule(_UNEVEN, "C", L_("Do all numbers of a loss count alike?"), uneven_terms),
+    Rule(_TARGETS, "C", L_("Do targets of values end with the episode?"), targets_without_end),
+)
