@@ -68,6 +68,12 @@ def _fixed_text(window: GuidedWindow) -> str:
     return _("Both runs side by side: the scale stays, the loss falls. Now to a loop of your own: back to Diagnose.")
 
 
+def _own_loop_text(window: GuidedWindow) -> str:
+    if diagnose_of(window).loop.isVisible():
+        return _("Copy the two lines into your loop, then open run.h5 here: Diagnose names its faults.")
+    return _("Choose Your own loop here: it has two lines that record any training.")
+
+
 def _is_copied(window: GuidedWindow) -> Done:
     code, board = diagnose_of(window).loop.code, QGuiApplication.clipboard()
     before = board.text()
@@ -111,7 +117,7 @@ WRONG = FirstPath(
         ),
         PathStep(
             "diagnose/loop",
-            says(L_("Copy the two lines into your loop, then open run.h5 here: Diagnose names its faults.")),
+            _own_loop_text,
             lambda w: d.loop.code.copy if (d := diagnose_of(w)).loop.isVisible() else d.view.buttons["Your own loop"],
             _is_copied,
             about=own_loop,

@@ -265,10 +265,10 @@ def test_the_path_from_a_broken_training_to_lines_to_paste(
     hand.is_told(4, "back to Diagnose", button)
     hand.click(button)
     tab = diagnose.view.buttons["Your own loop"]  # type: ignore[attr-defined]
-    hand.is_told(5, "Copy the two lines", tab)
+    hand.is_told(5, "Choose Your own loop", tab)
     hand.click(tab)
     copy = diagnose.loop.code.copy  # type: ignore[attr-defined]
-    qtbot.waitUntil(lambda: working.guide.target is copy)
+    hand.is_told(5, "Copy the two lines", copy)
     hand.click(copy)
     assert "precgui.Recorder(" in QGuiApplication.clipboard().text()
     qtbot.waitUntil(lambda: working.guide.path is None)
