@@ -46,7 +46,7 @@ def test_that_the_script_runs_tries_the_link_resumes_and_queues_again(tmp_path: 
     slurm = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "host[1-2]", "SLURM_JOB_NUM_NODES": "2"}
     environment = {**os.environ, **slurm, "PATH": f"{tools}:{os.environ['PATH']}"}
     script = ["bash", str(folder / "run.sbatch")]
-    assert subprocess.run(script, env=environment, check=False, timeout=60).returncode == 0
+    assert subprocess.run(script, env=environment, check=False, timeout=300).returncode == 0
     lines = said.read_text().splitlines()
     if resumes:
         assert lines[1].endswith("--rdzv-endpoint host1:20077 -m precgui run run.h5 --resume")

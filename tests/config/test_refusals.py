@@ -29,7 +29,7 @@ def test_that_all_refusals_come_at_once_before_torch_and_before_a_file(tmp_path:
     )
     arguments = ["run", "digits-quick", "-o", str(run), *(word for each in settings for word in ("--set", each))]
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path
     )
     assert done.returncode == 2, done.stderr
     assert not run.exists()

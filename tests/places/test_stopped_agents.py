@@ -188,7 +188,7 @@ def test_that_a_disk_that_is_full_keeps_whole_messages_and_takes_later_ones(tmp_
     root = Path(__file__).parents[2]
     ran = subprocess.run(
         [sys.executable, "-c", _FILLS.format(most=5000)], cwd=root, capture_output=True, text=True, check=True,
-        timeout=120,
+        timeout=300,
     )  # fmt: skip
     told = [REPLIES.decode(frame) for frame in SpooledFrames(folder.frames, 0).new()]
     taken = int(ran.stdout)
