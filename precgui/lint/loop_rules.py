@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from precgui.lint.arguments import keyword
 from precgui.lint.flow import definition, is_torch_optimizer, region_is_fp16, trains
-from precgui.lint.scaler_rules import CLIPS, changes_by_scale
+from precgui.lint.scaler_rules import CLIPS, SCALE_READINGS, changes_by_scale
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
+from precgui.lint.variables import Variable
 from precgui.sentences import L_, Sentence
 
 _MOST_CALLS = 64  # of one kind in a script; a training loop has a few
@@ -180,6 +181,8 @@ def norm_before_unscale(source: Source) -> Mistakes:
             later = any(each.place > site.place and each.method in ("step", "unscale_") for each in here)
             if not later or not before or before[-1].method != "scale" or source.excludes(site.node, before[-1].node):
                 continue
+            if _heeds_the_scale(source, scaler, before[-1], site):
+                continue
             parent = source.parent(before[-1].node)
             if isinstance(parent, ast.Attribute) and parent.attr == "backward":
                 yield (
@@ -188,6 +191,21 @@ def norm_before_unscale(source: Source) -> Mistakes:
                     ),
                     Sentence("call {scaler}.unscale_(optimizer) before it", scaler=scaler),
                 )  # fmt: skip
+
+
+def _heeds_the_scale(source: Source, scaler: Variable, scale: CallSite, reading: CallSite) -> bool:
+    """Whether the scale is read in the function of a norm of gradients before their step, by itself or by a function of
+    this script that is called after the backward pass: then the gradients, or the norm, may be divided by it."""
+    scope = source.scope(reading.node)
+    step = next((each for each in source.calls_of(scaler, "step") if each.place > reading.place
+                 and source.scope(each.node) is scope), None)  # fmt: skip
+    last = step.place if step is not None else source.end(scope)
+    called = (source.functions.get(each.method) for each in source.between(scope, scale.place, last))
+    own = [each for each in source.nodes[source.places[scope] : last] if source.scope(each) is scope]
+    below = [part for each in called if each is not None for part in source.walk(each)]
+    return any(isinstance(each, ast.Attribute) and each.attr in SCALE_READINGS for each in own) or any(
+        isinstance(each, ast.Attribute) and each.attr in ("unscale_", *SCALE_READINGS) for each in below
+    )
 
 
 def _is_of_gradients(site: CallSite) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from precgui.lint.arguments import keyword
 from precgui.lint.flow import definition, is_optimizer, statement
+from precgui.lint.method_names import SAME_VALUES
 from precgui.lint.source import CallSite, Mistakes, Source, scaled_loss
 from precgui.lint.variables import Variable, path_text
 from precgui.sentences import L_, Sentence, filled
@@ -16,7 +17,9 @@ _CLIPPED_BEFORE = L_(
     "gradients are clipped while they are multiplied by the scale ({scaler}.unscale_() comes later, in line {line})"
 )
 _MOST_CALLS = 64  # of one scaler in one function
+_MOST_PARTS = 8  # of an expression that scales an output
 _NORMS = ("norm", "vector_norm", "square", "pow")
+SCALE_READINGS = ("get_scale", "_scale")
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_")
 
 
@@ -313,12 +316,10 @@ def penalty_of_scaled(source: Source) -> Mistakes:
     """The norm of gradients that torch.autograd.grad gave for a scaled output, as in a gradient penalty."""
     for site in source.of("grad"):
         outputs = keyword(site.node, "outputs", 0)
-        scaled = definition(source, outputs) if isinstance(outputs, ast.Name) else outputs
-        if site.name != "torch.autograd.grad" or not isinstance(scaled, ast.Call):
+        if site.name != "torch.autograd.grad" or outputs is None:
             continue
-        scaler = source.variable(scaled.func.value) if isinstance(scaled.func, ast.Attribute) else None
-        scope = source.scope(site.node)
-        if scaler not in source.scaling or not isinstance(scaled.func, ast.Attribute) or scaled.func.attr != "scale":
+        scaler, scope = _scaler_of(source, outputs), source.scope(site.node)
+        if scaler is None:
             continue
         reading = _norm_of(source, site, scope)
         if reading is not None and not _knows_the_scale(source, scope):
@@ -332,24 +333,79 @@ def penalty_of_scaled(source: Source) -> Mistakes:
             )  # fmt: skip
 
 
+def _scaler_of(source: Source, outputs: ast.expr) -> Variable | None:
+    """The scaler that has scaled an output, `scaler.scale(out)` itself, its sum or mean, or a list of it alone; also
+    one that a function gets as an argument of the name that a scaler of this script has."""
+    node: ast.expr | None = outputs
+    for _ in range(_MOST_PARTS):
+        if isinstance(node, ast.Name):
+            node = definition(source, node)
+        elif isinstance(node, ast.List | ast.Tuple) and len(node.elts) == 1:
+            node = node.elts[0]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr == "scale":
+                scaler = source.variable(node.func.value)
+                return scaler if scaler in source.scaling or _is_given_scaler(source, scaler) else None
+            node = node.func.value if node.func.attr in ("sum", "mean") else None
+        else:
+            return None
+    return None
+
+
+def _is_given_scaler(source: Source, variable: Variable | None) -> bool:
+    """Whether a variable is an argument of a function, of the name of a scaler that this script scales losses with."""
+    scope = variable.scope if variable is not None else None
+    if variable is None or not isinstance(scope, ast.FunctionDef) or source.variables.assignments(variable):
+        return False
+    given = [each.arg for each in (*scope.args.posonlyargs, *scope.args.args, *scope.args.kwonlyargs)]
+    return variable.text in given and variable.text in {each.last_part for each in source.scaling}
+
+
 def _norm_of(source: Source, site: CallSite, scope: ast.AST) -> ast.expr | None:
     """The first norm or power of the variables that a call of torch.autograd.grad is assigned to."""
     assigned = statement(source, site.node)
     targets = source.walk(assigned.targets[0]) if isinstance(assigned, ast.Assign) else []
     gradients = {source.variable(each) for each in targets if isinstance(each, ast.Name)}
     for node in source.nodes[source.end(site.node) : source.end(scope) + 1]:
-        is_norm = isinstance(node, ast.Call) and source.name_of(node.func).rpartition(".")[2] in _NORMS
-        is_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
-        own = (is_norm or is_power) and source.scope(node) is scope
-        if own and any(isinstance(each, ast.Name) and source.variable(each) in gradients for each in source.walk(node)):
-            return node if isinstance(node, ast.expr) else None
+        if source.scope(node) is not scope:
+            continue
+        if isinstance(node, ast.Assign):
+            reading = next((each for each in source.walk(node.value) if _is_norm(source, each, gradients)), None)
+            if reading is not None:
+                return reading if isinstance(reading, ast.expr) else None
+            same = source.variable(_without_shapes(node.value)) in gradients
+            held = {source.variable(each) for each in node.targets if isinstance(each, ast.Name)}
+            gradients = gradients | held if same else gradients - held
+        elif isinstance(node, ast.expr) and _is_norm(source, node, gradients):
+            return node
     return None
+
+
+def _is_norm(source: Source, node: ast.AST, gradients: set[Variable | None]) -> bool:
+    """Whether a node is a norm or a power of gradients that nothing in it divides or multiplies."""
+    is_norm = isinstance(node, ast.Call) and source.name_of(node.func).rpartition(".")[2] in _NORMS
+    if not is_norm and not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)):
+        return False
+    below = source.walk(node)
+    changed = any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult | ast.Div) for each in below)
+    return not changed and any(isinstance(each, ast.Name) and source.variable(each) in gradients for each in below)
+
+
+def _without_shapes(node: ast.expr) -> ast.expr:
+    """The tensor whose elements an expression has in another shape, or some of them."""
+    while True:
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SAME_VALUES:
+            node = node.func.value
+        else:
+            return node
 
 
 def _knows_the_scale(source: Source, scope: ast.AST) -> bool:
     """Whether a function asks for the scale, or writes gradients that the scaler divides itself."""
     nodes = source.walk(scope)
-    asks = any(isinstance(each, ast.Attribute) and each.attr in ("get_scale", "_scale", "unscale_") for each in nodes)
+    asks = any(isinstance(each, ast.Attribute) and each.attr in ("unscale_", *SCALE_READINGS) for each in nodes)
     return asks or any(isinstance(each, ast.Attribute) and each.attr == "grad" and isinstance(each.ctx, ast.Store)
                        for each in nodes)  # fmt: skip
 

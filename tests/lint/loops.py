@@ -17,6 +17,22 @@ def step(critic, opt, scaler, mixed, fake):
     scaler.update()
 scaler = torch.amp.GradScaler("cuda")
 """
+PENALTY_OF_ANOTHER = """
+import torch
+def penalty(critic, mixed, scaler):
+    out = critic(mixed)
+    g = torch.autograd.grad(scaler.scale(out.sum()), mixed, create_graph=True)[0]
+    return (g.flatten(1).norm(dim=1) - 1).square().mean()
+def train(critic, opt, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    for mixed in loader:
+        opt.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = critic(mixed).mean()
+        scaler.scale(loss + penalty(critic, mixed, scaler)).backward()
+        scaler.step(opt)
+        scaler.update()
+"""
 HALVED = """
 import torch
 def validate(model, x):
@@ -226,6 +242,10 @@ FAULTS = {
     "penalty-of-scaled-gradients": [
         PENALTY, PENALTY.replace("scaler.scale(out), mixed", "outputs=scaler.scale(out), inputs=mixed"),
         PENALTY.replace("(g,) =", "g =").replace("g.flatten(1).norm(dim=1)", "torch.norm(g[0], dim=1)"),
+        PENALTY_OF_ANOTHER, PENALTY_OF_ANOTHER.replace("scaler.scale(out.sum())", "scaler.scale(out).sum()"),
+        PENALTY_OF_ANOTHER.replace("scaler.scale(out.sum())", "[scaler.scale(out.sum())]"),
+        PENALTY.replace("(g,) =", "g =").replace("    penalty", "    flat = g[0].reshape(4, -1)\n    penalty").replace("g.flatten(1)", "flat"),
+        PENALTY.replace("    penalty = ((g.flatten(1).norm(dim=1) - 1) ** 2).mean()", "    g = g.square()\n    penalty = g.sum()"),
     ],
     "halved-and-back": [HALVED, HALVED.replace("half()", "bfloat16()")],
     "time-of-launches": [PRODUCTS],
@@ -310,6 +330,14 @@ SOUND = {
         PENALTY.replace("    penalty", "    g = g / scaler.get_scale()\n    penalty"),
         PENALTY.replace("    penalty", "    mixed.grad = g\n    penalty"),
         PENALTY.replace("((g.flatten(1).norm(dim=1) - 1) ** 2).mean()", "(1.0 / scaler._scale * g).norm()"),
+        PENALTY_OF_ANOTHER.replace("scaler.scale(out.sum())", "out.sum()"),
+        PENALTY_OF_ANOTHER.replace("    return", "    g = g / scaler.get_scale()\n    return"),
+        # The inverse of the scale, and the gradients, come and go by a name of another function.
+        PENALTY_OF_ANOTHER.replace("scaler):", "scaler, inverse):").replace("    return", "    g = g * inverse\n    return"),
+        PENALTY_OF_ANOTHER.replace("scaler):", "scaler, inverse):").replace("g.flatten(1)", "(g * inverse).flatten(1)"),
+        PENALTY_OF_ANOTHER.replace("(g.flatten(1).norm(dim=1) - 1).square().mean()", "g"),
+        # Whatever else is called so: a layer that scales its input.
+        PENALTY_OF_ANOTHER.replace("scaler.scale", "rescale.scale").replace("mixed, scaler)", "mixed, rescale)"),
     ],
     "halved-and-back": [
         HALVED.replace("    model.half().eval()", "    model = copy.deepcopy(model)\n    model = model.half()"),

@@ -213,6 +213,44 @@ def test_that_gradients_divided_by_hand_before_clipping_are_one_mistake_and_not_
     assert rules(MISTAKES["unscaled-twice"]) == {"unscaled-twice"}
 
 
+NORM = """
+import torch
+def norm_of(model):
+    return torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+def divide(model, scaler):
+    for p in model.parameters():
+        p.grad.div_(scaler.get_scale())
+def step(model, loss, optimizer, scaler):
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    norm = norm_of(model)
+    scaler.step(optimizer)
+    scaler.update()
+    return norm
+"""
+READING = "    norm = norm_of(model)\n"
+
+
+def test_that_a_norm_in_a_function_is_named_where_it_reads_scaled_gradients() -> None:
+    assert [(each.rule, each.line) for each in check(NORM)] == [("norm-before-unscale", 11)]
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        "    for p in model.parameters():\n        p.grad.div_(scaler.get_scale())\n" + READING,
+        "    inverse = 1 / scaler.get_scale()\n    for p in model.parameters():\n        p.grad = p.grad * inverse\n"
+        + READING,
+        "    torch._foreach_div_([p.grad for p in model.parameters()], scaler.get_scale())\n" + READING,
+        "    divide(model, scaler)\n" + READING,
+        "    norm = norm_of(model) / scaler.get_scale()\n",
+        READING + "    print(norm / scaler.get_scale())\n",
+    ],
+)
+def test_that_a_norm_is_left_alone_where_it_or_the_gradients_are_divided_by_the_scale(reading: str) -> None:
+    assert "norm-before-unscale" not in rules(NORM.replace(READING, reading))
+
+
 def test_that_a_right_loop_is_left_alone() -> None:
     assert check(RIGHT) == []
 
