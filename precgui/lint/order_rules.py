@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from precgui.lint.flow import created_optimizers, is_optimizer, statement, trained_models
+from precgui.lint.flow import created_optimizers, definition, is_optimizer, statement, trained_models
 from precgui.lint.scaler_rules import CLIPS, is_unused
 from precgui.lint.source import CallSite, Mistakes, Source, scaled_loss
 from precgui.lint.variables import NO_TEXT, Variable, path_text
@@ -149,6 +149,90 @@ def _is_remainder(source: Source, test: ast.expr) -> bool:
     return bool(moduli) and not any(isinstance(each, ast.BoolOp) and isinstance(each.op, ast.And) for each in nodes)
 
 
+def leftover_past_the_scaler(source: Source) -> Mistakes:
+    """optimizer.step() on the rest of an accumulation, whose whole groups of micro-steps the scaler steps."""
+    for scaler in source.scaling:
+        if source.calls_of(scaler, "get_scale"):
+            continue
+        for step in source.calls_of(scaler, "step")[:_MOST_CALLS]:
+            turn, loop = _count_of(source, step), source.loop(step.node)
+            if turn is None or loop is None or not step.node.args:
+                continue
+            optimizer, scope = source.variable(step.node.args[0]), source.scope(step.node)
+            for site in source.in_scope(scope, "step")[:_MOST_CALLS]:
+                if site.node.args or optimizer is None or source.owner(site) != optimizer or site.place < step.place:
+                    continue
+                scaled = source.previous_in_scope(site.node, "backward")
+                call = scaled_loss(scaled) if scaled is not None else None
+                if scaled is None or call is None or not isinstance(call.func, ast.Attribute):
+                    continue
+                own = source.variable(call.func.value) == scaler and source.contains(loop, scaled.place)
+                if own and _gets_the_rest(source, site, turn, scaled):
+                    yield (
+                        site.line, "error", Sentence(
+                            "{owner}.step() uses the gradients of the last micro-steps, which are multiplied by the "
+                            "scale: {scaler} steps whole groups only (line {line})",
+                            owner=site.owner, scaler=scaler, line=step.line,
+                        ),
+                        Sentence(
+                            "{scaler}.step({owner}) and {scaler}.update() in its place",
+                            scaler=scaler, owner=site.owner,
+                        ),
+                    )  # fmt: skip
+
+
+def _count_of(source: Source, step: CallSite) -> ast.If | None:
+    """The `if` of a loop whose body has a step and that compares a count of micro-steps: a remainder, or a number that
+    the loop adds to."""
+    loop = source.loop(step.node)
+    if (turn := _turn_of(source, step)) is not None or loop is None:
+        return turn
+    added = {path_text(each.target) for each in source.walk(loop) if isinstance(each, ast.AugAssign)
+             and isinstance(each.op, ast.Add)}  # fmt: skip
+    for each in source.above(step.node):
+        if each is loop:
+            return None
+        if isinstance(each, ast.If):
+            is_count = isinstance(each.test, ast.Compare) and path_text(each.test.left) in added
+            return each if is_count and any(source.contains(part, step.place) for part in each.body) else None
+    return None
+
+
+def _gets_the_rest(source: Source, site: CallSite, turn: ast.If, scaled: CallSite) -> bool:
+    """Whether a plain step gets the gradients of a scaled loss: where a count says that some are left, or after the
+    loop, and nothing divides or clears them before it."""
+    loop = source.loop(turn)
+    outer = source.loop(site.node)
+    after = loop is not None and not source.contains(loop, site.place)
+    if after and (loop is None or outer is not source.loop(loop)):
+        return False
+    if not after and (outer is not loop or not source.contains(turn, site.place)):
+        return False
+    around = source.conditions(scaled.node)
+    own = [each.test for each in source.above(site.node) if isinstance(each, ast.If)
+           and not source.contains(each, scaled.place)]  # fmt: skip
+    counts = {path_text(each) for each in source.walk(turn.test) if isinstance(each, ast.Name)}
+    between = source.between(source.scope(site.node), scaled.place, site.place)
+    left = [each for each in between if not source.contains(turn, each.place) or not after]
+    cleared = any(each.method in ("zero_grad", "unscale_") and not source.excludes(each.node, site.node)
+                  for each in left)  # fmt: skip
+    called = any(each.method in source.functions for each in left)
+    early = any(each.method == "unscale_" and each.place < site.place and not source.contains(turn, each.place)
+                for each in source.in_scope(source.scope(site.node), "unscale_"))  # fmt: skip
+    sure = not around and all(_is_count(source, each, counts) for each in own)
+    return sure and not cleared and not called and not early
+
+
+def _is_count(source: Source, test: ast.expr, counts: set[str]) -> bool:
+    """Whether a condition asks for a count of micro-steps and for nothing else."""
+    if isinstance(test, ast.BoolOp):
+        return all(_is_count(source, each, counts) for each in test.values)
+    written = definition(source, test) if isinstance(test, ast.Name) and test.id not in counts else test
+    below = source.walk(written) if written is not None else []
+    return any((isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod))
+               or (isinstance(each, ast.Name) and each.id in counts) for each in below)  # fmt: skip
+
+
 def cleared_before_step(source: Source) -> Mistakes:
     """zero_grad() between backward() and the step of the same optimizer, in one block."""
     for clear in source.of("zero_grad")[:_MOST_CALLS]:
@@ -272,6 +356,7 @@ def _divisors(source: Source) -> set[str]:
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "scaler-out-of-order": scaler_out_of_order,
     "scaler-in-each-micro-step": micro_steps,
+    "leftover-past-the-scaler": leftover_past_the_scaler,
     "cleared-before-step": cleared_before_step,
     "scaled-loss-unused": scaled_loss_unused,
     "accumulation-not-averaged": not_averaged,

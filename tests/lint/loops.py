@@ -103,6 +103,25 @@ for i, (x, y) in enumerate(loader):
         scaler.update()
         optimizer.zero_grad()
 """
+LEFT = ACCUMULATED + "if (i + 1) % accumulate != 0:\n    optimizer.step()\n    optimizer.zero_grad()\n"
+COUNTED = """
+import torch
+def epoch(net, loader, adam, scaler):
+    pending = 0
+    for x in loader:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = net(x).mean() / 8
+        scaler.scale(loss).backward()
+        pending += 1
+        if pending == 8:
+            scaler.step(adam)
+            scaler.update()
+            adam.zero_grad()
+            pending = 0
+    if pending:
+        adam.step()
+        adam.zero_grad()
+"""
 TWO = """
 import torch
 scaler = torch.amp.GradScaler("cuda")
@@ -228,6 +247,11 @@ FAULTS = {
         "dtype=torch.float16):\n    loss = net(x).mean()\n  scaler.scale(loss).backward()\n  scaler.step(sgd)\n  head.step()\n"
         "  scaler.update()\n",
     ],
+    "leftover-past-the-scaler": [
+        LEFT, COUNTED, COUNTED.replace("if pending:\n        adam", "if pending > 0:\n        adam"),
+        COUNTED.replace("    if pending:", "    left = len(loader) % 8\n    if left:"),
+        ACCUMULATED + "    elif i + 1 == len(loader):\n        optimizer.step()\n        optimizer.zero_grad()\n",
+    ],
     "past-accelerate": [
         ACCELERATED.replace("accelerator.backward(loss)", "loss.backward()"),
         ACCELERATED.replace("accelerator.clip_grad_norm_", "torch.nn.utils.clip_grad_norm_"),
@@ -308,6 +332,16 @@ SOUND = {
         GAN.replace("optimizer_g.step()", "scaler.unscale_(optimizer_g)\n    optimizer_g.step()"),
         # What is stepped without gradients: a schedule, an environment, whatever its name.
         LOOP.replace("    scaler.update()", "    adopted.step()\n    warmup.step()\n    scaler.update()"),
+    ],
+    "leftover-past-the-scaler": [
+        ACCUMULATED, COUNTED.replace("adam.step()", "scaler.step(adam)\n        scaler.update()"),
+        COUNTED.replace("        adam.step()", "        scaler.unscale_(adam)\n        adam.step()"),
+        COUNTED.replace("    if pending:", "    if not use_amp and pending:"),
+        COUNTED.replace("    if pending:", "    if not scaler.is_enabled():"),
+        COUNTED.replace("    if pending:\n", "    if pending:\n        adam.zero_grad()\n        net(x).mean().backward()\n"),
+        COUNTED.replace("        adam.step()", "        divide(net, scaler.get_scale())\n        adam.step()"),
+        COUNTED.replace("if pending == 8:", "if use_amp:").replace("    if pending:\n        adam", "        else:\n            adam").replace("    adam.zero_grad()\n\"", "\""),
+        LEFT.replace("accumulate != 0:", "accumulate != 0 and plain:"),
     ],
     "past-accelerate": [
         ACCELERATED, ACCELERATED.replace("fp16", "bf16").replace("accelerator.backward(loss)", "loss.backward()"),
