@@ -16,12 +16,12 @@ from precgui.engine.torch_private import as_list
 from precgui.engine.watcher import OperationCall, Watcher
 from precgui.sentences import L_
 
-_BINARY = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
+_BINARY = {"binary_cross_entropy_with_logits": 5, "binary_cross_entropy": 4}  # and arguments, the reduction the last
 _CROSS_ENTROPY, _BINARY_ENTROPY = L_("cross entropy"), L_("binary cross entropy")  # kinds, in the run file
 _SQUARED_ERROR = L_("squared error")
 _ABSOLUTE_ERROR, _HUBER_LOSS = L_("absolute error"), L_("Huber loss")  # smooth L1 is Huber's over its width
 _HUBER = ("huber_loss", "smooth_l1_loss")
-_MEAN = 1  # reduction, as torch counts them
+_MEAN, _SUM = 1, 2  # reductions, as torch counts them
 _SAMPLES_OF_A_CLASS = 8  # with fewer, frequencies of classes are not known
 _FEWEST_SAMPLES = 8
 _MOST_COLUMNS = 1 << 12  # of a target, and classes whose frequencies are counted
@@ -87,9 +87,13 @@ class ConstantAnswers(Watcher):
         elif name in _BINARY:
             weights = (*args[2:4], kwargs.get("weight"), kwargs.get("pos_weight"))
             if not any(isinstance(each, Tensor) for each in weights):
-                self._note(_BINARY_ENTROPY, first, args[1], lambda: _of_columns(_BINARY_ENTROPY, args[1], out))
+                reduction = args[-1] if len(args) == _BINARY[name] else _MEAN
+                self._note(
+                    _BINARY_ENTROPY, first, args[1], lambda: _of_columns(_BINARY_ENTROPY, args[1], out, reduction)
+                )
         elif name == "mse_loss":
-            self._note(_SQUARED_ERROR, first, args[1], lambda: _of_columns(_SQUARED_ERROR, args[1], out))
+            reduction = args[2] if len(args) > 2 else _MEAN
+            self._note(_SQUARED_ERROR, first, args[1], lambda: _of_columns(_SQUARED_ERROR, args[1], out, reduction))
         elif name in _HUBER:
             self._note(_HUBER_LOSS, first, args[1], lambda: _of_huber(name, args, out))
         else:
@@ -221,11 +225,11 @@ def _of_classes(scores: Tensor, args: Any, out: Tensor, *, of_layer: bool) -> _C
     return _Call(_CROSS_ENTROPY, loss, len(labels), shares, classes=classes, of_layer=of_layer)
 
 
-def _of_columns(kind: str, target: Tensor, out: Tensor) -> _Call:
-    """The mean of a loss of a target [samples, ...]; a sum is left as it is."""
+def _of_columns(kind: str, target: Tensor, out: Tensor, reduction: int = _MEAN) -> _Call:
+    """The mean of a loss of a target [samples, ...], also where the loop takes the sum."""
     columns = target.detach().reshape(len(target), -1)
     columns = columns[:, :: max(columns.shape[1] // _MOST_COLUMNS, 1)].cpu().double()  # not each device has FP64
-    loss = out.detach().float().mean()
+    loss = out.detach().float().mean() / (max(target.numel(), 1) if reduction == _SUM else 1)
     return _Call(kind, loss, len(columns), columns.mean(0), columns.square().mean(0))
 
 

@@ -68,10 +68,24 @@ def test_that_a_squared_error_is_compared_with_the_variance_of_each_column() -> 
         assert row["loss"] == pytest.approx(float(target.square().mean()), rel=1e-5)
 
 
-def test_that_a_binary_cross_entropy_is_compared_with_the_share_of_each_column() -> None:
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_that_a_squared_error_is_a_mean_whatever_the_loop_takes(reduction: str) -> None:
+    target = torch.randn(500, 3)
+    row = _seen(lambda: F.mse_loss(_outputs(500, 3), target, reduction=reduction))
+    assert row["loss"] == pytest.approx(float(target.square().mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_that_a_binary_cross_entropy_is_compared_with_the_share_of_each_column(reduction: str) -> None:
     target = torch.tensor([[1.0, 0.0]] * 50 + [[0.0, 0.0]] * 50)
-    row = _seen(lambda: F.binary_cross_entropy_with_logits(_outputs(100, 2), target))
-    assert row["constant"] == pytest.approx(math.log(2) / 2)
+    losses = (
+        lambda: F.binary_cross_entropy_with_logits(_outputs(100, 2), target, reduction=reduction),
+        lambda: F.binary_cross_entropy(_outputs(100, 2) + 0.5, target, reduction=reduction),
+    )
+    for loss in losses:
+        row = _seen(loss)
+        assert row["constant"] == pytest.approx(math.log(2) / 2)
+        assert row["loss"] == pytest.approx(math.log(2), rel=1e-5)
 
 
 def test_that_nothing_is_compared_where_a_constant_is_perfect_or_targets_move() -> None:

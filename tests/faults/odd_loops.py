@@ -424,3 +424,29 @@ def last_polish_of_a_trained_network(opened: Open) -> None:
     for _ in range(150):
         chosen = torch.randint(len(x), (128,))
         recorder.step(_descend(model, optimizer, F.cross_entropy(model(x[chosen]), labels[chosen])))
+
+
+@_healthy
+def parity_that_is_learned_to_the_last_digit(opened: Open) -> None:
+    """A loss that falls to 1e-13: its gradient is the last digit of probabilities, and nothing is left to learn."""
+    bits = torch.tensor([[float(number >> place & 1) for place in range(3)] for number in range(8)])
+    target = (bits.sum(1) % 2)[:, None]
+    model = nn.Sequential(nn.Linear(3, 24), nn.Tanh(), nn.Linear(24, 1))
+    optimizer = torch.optim.Rprop(model.parameters(), 0.01, step_sizes=(1e-7, 0.5))
+    recorder = opened(model, optimizer)
+    for _ in range(150):
+        recorder.step(_descend(model, optimizer, F.binary_cross_entropy_with_logits(model(2 * bits - 1), target)))
+
+
+@_healthy
+def sums_of_binary_cross_entropies_over_pixels(opened: Open) -> None:
+    """Sums of thousands, which are no larger than a constant's: both are compared as means."""
+    basis = torch.randn(6, 144)
+    model = nn.Sequential(nn.Linear(144, 64), nn.ReLU(), nn.Linear(64, 8), nn.Linear(8, 64), nn.ReLU(),
+                          nn.Linear(64, 144))  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    for _ in range(300):
+        x = torch.sigmoid(torch.randn(128, 6) @ basis)
+        loss = F.binary_cross_entropy_with_logits(model(x), x, reduction="sum")
+        recorder.step(_descend(model, optimizer, loss))

@@ -30,8 +30,8 @@ _FEWEST = 2  # steps, of a run in which so many were computed in FP64
 _EACH, _FAR_LOSS, _MANY_SUMS = 3, 0.2, 64
 _ANY_LINE = ("rounding", "sensitive")  # kinds of operations that are any line of a long sum
 _KEPT = 0.5
+_OVER = 2.0**-23  # of the largest loss: what is left is below a digit of FP32 of it
 _WRONG = 1.0  # relative error of an update whose weights are stored well enough
-_number = partial(number, missing=math.nan)
 _number = partial(number, missing=math.nan)
 _IN_FP64 = Blame(
     True, L_("computed in FP64 from the same numbers the step differs, and less where the named operations run in FP64")
@@ -59,7 +59,7 @@ _CURES = {
 
 def inexact_step(m: Measurements) -> Answer:
     """Steps whose gradient, loss or update is mostly rounding that another arithmetic would not make."""
-    rows = [row for row in m.fact_rows("exact_steps") if "unavailable" not in row]
+    rows = _while_learning([row for row in m.fact_rows("exact_steps") if "unavailable" not in row])
     if not m.own_loop or not m.n or not rows:
         return None
     finding = _of_gradients(m, rows)
@@ -80,6 +80,14 @@ def inexact_step(m: Measurements) -> Answer:
             largest=percent(largest),
         ),
     )
+
+
+def _while_learning(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Without steps whose loss is next to nothing in FP64, too: their gradients are the last digits of outputs that
+    are right."""
+    losses = [abs(_number(row, "loss_fp64")) for row in rows]
+    most = max((each for each in losses if math.isfinite(each)), default=0.0)
+    return [row for row, loss in zip(rows, losses, strict=True) if not loss < _OVER * most]
 
 
 def _of_all_losses(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding | None:
@@ -141,7 +149,7 @@ def _is_far_off(row: Mapping[str, Any]) -> bool:
 
 def inexact_update(m: Measurements) -> Answer:
     """Updates that the weights do not take, or that the arithmetic of the optimizer makes others."""
-    rows = [row for row in m.fact_rows("exact_steps") if "unavailable" not in row]
+    rows = _while_learning([row for row in m.fact_rows("exact_steps") if "unavailable" not in row])
     known = [(whole(row, "step"), each) for row in rows if isinstance(each := row.get("updates"), Mapping) and each]
     if not m.own_loop or not m.n or not known:
         return None
