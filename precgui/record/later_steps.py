@@ -22,6 +22,7 @@ from precgui.engine.first_products import FirstProducts
 from precgui.engine.flat_units import FlatUnits
 from precgui.engine.hand_quantisers import HandQuantisers
 from precgui.engine.hidden_parameters import HiddenParameters
+from precgui.engine.kept_statistics import KeptStatistics
 from precgui.engine.loss_arguments import LossArguments
 from precgui.engine.loss_terms import LossTerms
 from precgui.engine.lost_digits import LostDigits
@@ -86,7 +87,7 @@ class Watchers:
             RepeatedActivations(), HandQuantisers(model), quantised, self._finite, constants, FlatUnits(),
             UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, arguments, ShortData(model),
             self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
-            MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made),
+            MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, arguments]

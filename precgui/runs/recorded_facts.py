@@ -54,6 +54,7 @@ _REASONS = {
     "repeated_batch": L_("the first 40 steps did not all get the same batch"),
     "first_products": L_("no weights that learn met numbers of the data in the steps that were looked at"),
     "softmax_axes": L_("no attention was seen whose weights do not add up to 1 in the steps that were looked at"),
+    "kept_statistics": L_("no norm with a momentum of 0 was seen in training mode in the steps that were looked at"),
     "mixed_axes": L_("no view was seen to mix positions with features in the steps that were looked at"),
     "loss_terms": L_("no loss was seen to be a sum of terms in the steps that were looked at"),
     "bootstrapped_targets": L_("no flags of ends of episodes were left unread beside targets of values"),
@@ -75,8 +76,8 @@ _OF_OWN_LOOPS = (
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
     "zero_state",
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
-    "softmax_axes", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules", "loss_arguments", "exponents",
-    "masked_rows",
+    "softmax_axes", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",
+    "loss_arguments", "exponents", "masked_rows",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 

@@ -96,7 +96,7 @@ def head_kept_as_it_began_beside_a_later_critic(opened: Open) -> None:
     _learn(opened, model, torch.optim.Adam([*model.features.parameters(), *critic.parameters()], 3e-3))
 
 
-def _normed(**options: bool) -> nn.Sequential:
+def _normed(**options: float | None) -> nn.Sequential:
     return nn.Sequential(nn.Linear(24, 48), nn.BatchNorm1d(48, **options), nn.ReLU(), nn.Linear(48, 6))
 
 
@@ -106,6 +106,42 @@ def evaluated_before_the_first_step(opened: Open) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     model.eval()
     _learn(opened, model, optimizer)
+
+
+@_fault("statistics-kept-out", "never see a batch", "share of the new batch")
+def a_momentum_of_zero(opened: Open) -> None:
+    model = _normed(momentum=0.0)
+    _learn(opened, model, torch.optim.SGD(model.parameters(), 0.05))
+
+
+@_healthy
+def statistics_of_data_kept_by_a_momentum_of_zero(opened: Open) -> None:
+    model = _normed()
+    for x, _ in batches(20):
+        model(x)
+    for each in model.modules():
+        if isinstance(each, nn.BatchNorm1d):
+            each.momentum = 0.0
+    _learn(opened, model, torch.optim.SGD(model.parameters(), 0.05))
+
+
+@_healthy
+def statistics_averaged_over_all_batches(opened: Open) -> None:
+    model = _normed(momentum=None)
+    _learn(opened, model, torch.optim.SGD(model.parameters(), 0.05))
+
+
+@_healthy
+def a_momentum_of_zero_without_statistics(opened: Open) -> None:
+    model = _normed(momentum=0.0, track_running_stats=False)
+    _learn(opened, model, torch.optim.SGD(model.parameters(), 0.05))
+
+
+@_healthy
+def batch_norm_frozen_in_a_model_in_training_mode(opened: Open) -> None:
+    model = _normed(momentum=0.0)
+    model[1].eval().requires_grad_(False)
+    _learn(opened, model, torch.optim.SGD(model.parameters(), 0.05))
 
 
 @_healthy

@@ -263,6 +263,24 @@ def difference_of_bytes(opened: Open, broken: bool) -> float:
     return float(loss.detach())
 
 
+@_mistake("wrapped-integers")
+def hidden_numbers_in_sixteen_bits(opened: Open, broken: bool) -> float:
+    """Hidden numbers are kept as whole multiples of 1 / 8192 in int16, which end at 4: the loss rises."""
+
+    class Coded(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            codes = torch.round(x.detach() * 8192)
+            codes = codes.to(torch.int32).to(torch.int16) if broken else codes
+            return x + (codes.float() / 8192 - x).detach()
+
+    model = nn.Sequential(nn.Linear(24, 48), nn.ReLU(), Coded(), nn.Linear(48, 6))
+    optimizer = torch.optim.SGD(model.parameters(), 0.03, momentum=0.9)
+    recorder = opened(model, optimizer)
+    for x, y in batches(150):
+        _descend(recorder, optimizer, F.cross_entropy(model(x), y))
+    return score(model)
+
+
 @_mistake("swallowed-additions")
 def returns_summed_in_bf16(opened: Open, broken: bool) -> float:
     """Discounted returns of a long episode: each reward is below half an ulp of the sum."""

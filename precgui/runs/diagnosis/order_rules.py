@@ -349,14 +349,10 @@ def _never_in_training(m: Measurements) -> Answer:
     table = m.table("buffer")
     if table is None:
         return None
-    ones = np.logical_and.reduce([table.stat(name) == 1 for name in ("amax", "amin_nonzero", "mean")]).all(0)
-    zeros = (table.stat("amax") == 0).all(0)
-    made = {name for name, one, zero in zip(table.names, ones, zeros, strict=True) if (zero if "mean" in name else one)}
     unseen = []
-    for name, kind in m.model.module_types.items():
+    for name in _without_statistics(m):
         scale = m.model.by_name.get(f"{name}.weight")
-        learns = "BatchNorm" in kind and scale is not None and scale.requires_grad
-        if learns and {f"{name}.running_mean", f"{name}.running_var"} <= made:
+        if "BatchNorm" in m.model.module_types[name] and scale is not None and scale.requires_grad:
             unseen.append(name)
     if not unseen:
         return RuledOut("left-in-evaluation", L_("because the statistics of batch norm are those of some data"))
@@ -383,6 +379,54 @@ def _never_in_training(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def _without_statistics(m: Measurements) -> list[str]:
+    """Modules whose running statistics are to the end the 0 and 1 that they were made with."""
+    table = m.table("buffer")
+    if table is None:
+        return []
+    ones = np.logical_and.reduce([table.stat(name) == 1 for name in ("amax", "amin_nonzero", "mean")]).all(0)
+    zeros = (table.stat("amax") == 0).all(0)
+    made = {name for name, one, zero in zip(table.names, ones, zeros, strict=True) if (zero if "mean" in name else one)}
+    return [name for name in m.model.module_types if {f"{name}.running_mean", f"{name}.running_var"} <= made]
+
+
+def statistics_kept_out(m: Measurements) -> Answer:
+    """Norms in training mode with a momentum of 0, by which no batch enters their running statistics."""
+    rows = m.fact_rows("kept_statistics")
+    if not m.own_loop or not m.n or not m.fact("census"):
+        return None
+    seen = {str(row.get("module")) for row in rows}
+    unseen = [name for name in _without_statistics(m) if name in seen]
+    if not unseen:
+        return RuledOut(
+            "statistics-kept-out", L_("because no norm was seen whose running statistics keep all batches out")
+        )
+    first = next(row for row in rows if row.get("module") == unseen[0])
+    proof = Evidence(
+        L_("momentum = 0 in training mode, running_mean = 0 and running_var = 1 in each recorded step"),
+        {"modules": len(unseen), "step": whole(first, "step")},
+        Sentence(
+            "In step {step} and others {unseen_count} modules ({unseen}) normalised with the statistics of the batch "
+            "and took 0 % of them into their running statistics, which are to the end the 0 and 1 that they were made "
+            "with. Evaluation mode normalises with these.",
+            step=whole(first, "step"), unseen_count=len(unseen), unseen=", ".join(unseen[:5]),
+        ),
+    )  # fmt: skip
+    return [
+        Finding(
+            "statistics-kept-out", "warning",
+            L_("The momentum of a norm is 0: its running statistics never see a batch"),
+            whole(first, "step"), int(m.steps[-1]), (proof,),
+            L_(
+                "Leave momentum at 0.1, or take None for the average of all batches: in torch it is the share of the "
+                "new batch, which other libraries count as 1 - momentum."
+            ),
+            0.95, "torch.nn.BatchNorm2d documentation", unseen[0], tuple(unseen[:20]), certainty="exact",
+            blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
 RULES = (
     Rule("stale-casts", "D", L_("Does autocast cast the weights anew after each step?"), stale_casts),
     Rule("unscaled-twice", "D", L_("Are gradients divided by the scale once?"), unscaled_twice),
@@ -391,5 +435,6 @@ RULES = (
     Rule("clipped-after-step", "D", L_("Are gradients clipped before the step?"), clipped_after_step),
     Rule("stepped-twice", "D", L_("Has each parameter one optimizer?"), stepped_twice),
     Rule("validated-in-training-mode", "D", L_("Is the model validated in evaluation mode?"), validated_in_training),
+    Rule("statistics-kept-out", "D", L_("Do running statistics take in batches?"), statistics_kept_out),
     Rule("left-in-evaluation", "D", L_("Is the model trained in training mode?"), left_in_evaluation),
 )
