@@ -28,7 +28,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "stepped-twice": _CLIMBS,
     "unscaled-twice": ("no-progress", "gradient-underflow", "epsilon-vanishes"),
     "skipped-but-changed": (*_NOT_FINITE, "divergence", "scale-collapse"),
-    "unbounded-loss": (*_NOT_FINITE, "divergence", "forward-overflow", "dead-units"),
+    "unbounded-loss": (*_NOT_FINITE, "divergence", "forward-overflow", "exponential-overflow", "dead-units"),
     "exponential-overflow": (
         *_CLIMBS,
         *_NOT_FINITE,

@@ -101,11 +101,12 @@ def loss_arguments(m: Measurements) -> Answer:
 
 def _alike(rows: list[Mapping[str, Any]], row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The rows of the same loss and mistake, where these are enough to judge by."""
+    mistake = text(row, "mistake")
     same = [each for each in rows if (each.get("loss"), each.get("mistake")) == (row.get("loss"), row.get("mistake"))]
-    if row.get("mistake") == "relu_scores":
+    if mistake == "relu_scores":
         same = [each for each in same if number(each, "share") > _ROWS_OF_ZEROS]
     steps = {number(each, "step") for each in same}
-    is_enough = row.get("mistake") in _AT_ONCE or len(steps) >= _FEWEST_STEPS
+    is_enough = mistake in _AT_ONCE or len(steps) >= _FEWEST_STEPS
     return same if is_enough else []
 
 

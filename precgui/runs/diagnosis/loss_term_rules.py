@@ -98,11 +98,11 @@ def targets_without_end(m: Measurements) -> Answer:
     rows = m.fact_rows("bootstrapped_targets")
     if not m.own_loop or len(rows) < _FEWEST_STEPS:
         return None
-    ends, samples = (int(sum(number(row, name) for row in rows)) for name in ("ends", "samples"))
+    ends, samples = (sum(whole(row, name) for row in rows) for name in ("ends", "samples"))
     if ends < _FEWEST_ENDS or not samples > ends:
         return None
-    at_ends = sum(number(row, "ends") * number(row, "reward_at_ends") for row in rows) / ends
-    others = [number(row, "samples") - number(row, "ends") for row in rows]
+    at_ends = sum(whole(row, "ends") * number(row, "reward_at_ends") for row in rows) / ends
+    others = [whole(row, "samples") - whole(row, "ends") for row in rows]
     elsewhere = sum(count * number(row, "reward_elsewhere") for count, row in zip(others, rows, strict=True))
     elsewhere /= samples - ends
     unusual = sum(number(row, "unusual") for row in rows) / ends
@@ -126,7 +126,7 @@ def targets_without_end(m: Measurements) -> Answer:
         Finding(
             _TARGETS, "warning" if differs else "info",
             L_("Targets of values go on behind the end of an episode: the flags of its end are not used"),
-            int(number(rows[0], "step")), int(m.steps[-1]), (proof,),
+            whole(rows[0], "step"), int(m.steps[-1]), (proof,),
             L_(
                 "Multiply the value of the next state by 1 - done: reward + discount * (1 - done) * value. Only where "
                 "nothing but a time limit ends an episode are targets without a mask right."

@@ -401,7 +401,7 @@ def statistics_kept_out(m: Measurements) -> Answer:
         return RuledOut(
             "statistics-kept-out", L_("because no norm was seen whose running statistics keep all batches out")
         )
-    first = next(row for row in rows if row.get("module") == unseen[0])
+    first = next(row for row in rows if str(row.get("module")) == unseen[0])
     proof = Evidence(
         L_("momentum = 0 in training mode, running_mean = 0 and running_var = 1 in each recorded step"),
         {"modules": len(unseen), "step": whole(first, "step")},

@@ -13,7 +13,7 @@ from precgui.runs.diagnosis.blame import blame_of_symptom
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number, whole
+from precgui.runs.recorded_facts import number, text, whole
 from precgui.sentences import L_, Sentence, filled
 
 _SLOW = 0.98  # beta of a first moment that remembers 50 steps
@@ -61,19 +61,19 @@ def mixed_axes(m: Measurements) -> Answer:
     rows = m.fact_rows("mixed_axes")
     if not m.own_loop:
         return None
-    known = [each for each in rows if each.get("kind") in _MIXED]
+    known = [each for each in rows if text(each, "kind") in _MIXED]
     if not known:
         ruled_out = RuledOut("mixed-axes", L_("because no view was seen to mix positions with features"))
         return ruled_out if m.fact("census") else None
     first = known[0]
-    title, text, fix = _MIXED[str(first.get("kind"))]
+    title, seen, fix = _MIXED[text(first, "kind")]
     step, module, size = whole(first, "step"), str(first.get("module") or ""), whole(first, "size")
     given = first.get("shape")
-    shape = [int(each) for each in given if isinstance(each, int | float)] if isinstance(given, list) else []
+    shape = [each for each in given if isinstance(each, int)] if isinstance(given, list) else []
     proof = Evidence(
         L_("a view splits an axis of positions, and joins a part of it with an axis of features"),
         {"size": size, "places": len(known)},
-        filled(text, step=step, size=size, shape=str(shape)),
+        filled(seen, step=step, size=size, shape=str(shape)),
     )  # fmt: skip
     return [
         Finding(

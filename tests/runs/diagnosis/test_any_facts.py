@@ -140,6 +140,22 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         for step in (2, 8) for mistake in ("probabilities", "scores", "negative_targets", "zero_targets",
                                            "clamped_scores")
     ],
+    "mixed_axes": [
+        {"step": 2, "kind": kind, "module": "0", "from": "linear", "shape": [8, 4, 4], "size": 4}
+        for kind in ("heads", "classes")
+    ],
+    "loss_terms": _each_step(
+        {"terms": [{"is_fit": True, "numbers": 64, "weight": 0.01, "value": 2.3},
+                   {"is_fit": False, "numbers": 8, "weight": 1.0, "value": 1e-3}]}
+    ),
+    "bootstrapped_targets": _each_step(
+        {"discount": 0.9, "samples": 64, "ends": 8, "reward_at_ends": 1.0, "reward_elsewhere": 0.0, "unusual": 8}
+    ),
+    "schedules": [
+        {"kind": "plateau", "mode": "max", "best": 2.3, "last_epoch": 2, "factor": 1.0, "patience": 10},
+        {"kind": "schedule", "rate": 1e-3, "base_rate": 0.1},
+    ],
+    "kept_statistics": [{"step": 2, "module": "0"}],
     "exponents": [{"step": 40, "module": "0", "line": "a.py:3", "format": "fp32", "low": -9.0, "high": 99.0}],
     "masked_rows": [{"step": 40, "module": "0", "line": "a.py:3", "rows": 3, "of": 8}],
     "flat_units": [
