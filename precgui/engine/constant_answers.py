@@ -10,18 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.operation_names import NLL_LOSSES, keeps_numbers
+from precgui.engine.operation_names import MEAN, NLL_LOSSES, SUM, keeps_numbers, reduction_of
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
 from precgui.engine.watcher import OperationCall, Watcher
 from precgui.sentences import L_
 
-_BINARY = {"binary_cross_entropy_with_logits": 5, "binary_cross_entropy": 4}  # and arguments, the reduction the last
+_BINARY = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
 _CROSS_ENTROPY, _BINARY_ENTROPY = L_("cross entropy"), L_("binary cross entropy")  # kinds, in the run file
 _SQUARED_ERROR = L_("squared error")
 _ABSOLUTE_ERROR, _HUBER_LOSS = L_("absolute error"), L_("Huber loss")  # smooth L1 is Huber's over its width
 _HUBER = ("huber_loss", "smooth_l1_loss")
-_MEAN, _SUM = 1, 2  # reductions, as torch counts them
 _SAMPLES_OF_A_CLASS = 8  # with fewer, frequencies of classes are not known
 _FEWEST_SAMPLES = 8
 _MOST_COLUMNS = 1 << 12  # of a target, and classes whose frequencies are counted
@@ -87,12 +86,12 @@ class ConstantAnswers(Watcher):
         elif name in _BINARY:
             weights = (*args[2:4], kwargs.get("weight"), kwargs.get("pos_weight"))
             if not any(isinstance(each, Tensor) for each in weights):
-                reduction = args[-1] if len(args) == _BINARY[name] else _MEAN
+                reduction = reduction_of(name, args)
                 self._note(
                     _BINARY_ENTROPY, first, args[1], lambda: _of_columns(_BINARY_ENTROPY, args[1], out, reduction)
                 )
         elif name == "mse_loss":
-            reduction = args[2] if len(args) > 2 else _MEAN
+            reduction = reduction_of(name, args)
             self._note(_SQUARED_ERROR, first, args[1], lambda: _of_columns(_SQUARED_ERROR, args[1], out, reduction))
         elif name in _HUBER:
             self._note(_HUBER_LOSS, first, args[1], lambda: _of_huber(name, args, out))
@@ -215,30 +214,30 @@ def _of_classes(scores: Tensor, args: Any, out: Tensor, *, of_layer: bool) -> _C
     classes = scores.shape[1 if scores.dim() > 1 else 0]
     factors = weight.detach().cpu().double() if weight is not None else torch.ones(classes, dtype=torch.float64)
     shares, loss = torch.zeros(0), out.detach()
-    if reduction == _MEAN and classes > _MOST_COLUMNS:
+    if reduction == MEAN and classes > _MOST_COLUMNS:
         return _Call(_CROSS_ENTROPY, loss, len(labels), shares, classes=classes)
     counts = torch.bincount(labels, minlength=classes).cpu() * factors
     if classes <= _MOST_COLUMNS:
         shares = counts / counts.sum()
-    if reduction != _MEAN:
+    if reduction != MEAN:
         loss = loss.float().sum().cpu() / counts.sum()
     return _Call(_CROSS_ENTROPY, loss, len(labels), shares, classes=classes, of_layer=of_layer)
 
 
-def _of_columns(kind: str, target: Tensor, out: Tensor, reduction: int = _MEAN) -> _Call:
+def _of_columns(kind: str, target: Tensor, out: Tensor, reduction: int = MEAN) -> _Call:
     """The mean of a loss of a target [samples, ...], also where the loop takes the sum."""
     columns = target.detach().reshape(len(target), -1)
     columns = columns[:, :: max(columns.shape[1] // _MOST_COLUMNS, 1)].cpu().double()  # not each device has FP64
-    loss = out.detach().float().mean() / (max(target.numel(), 1) if reduction == _SUM else 1)
+    loss = out.detach().float().mean() / (max(target.numel(), 1) if reduction == SUM else 1)
     return _Call(kind, loss, len(columns), columns.mean(0), columns.square().mean(0))
 
 
 def _of_values(
-    kind: str, target: Tensor, out: Tensor, reduction: int = _MEAN, width: float = 0.0, factor: float = 1.0
+    kind: str, target: Tensor, out: Tensor, reduction: int = MEAN, width: float = 0.0, factor: float = 1.0
 ) -> _Call | None:
     """The mean of a loss whose best constant is no mean; None of a large target, and where the loss is a sum."""
     values = target.detach().reshape(len(target), -1)
-    if values.numel() > _MOST_VALUES or (reduction != _MEAN and out.dim() == 0):
+    if values.numel() > _MOST_VALUES or (reduction != MEAN and out.dim() == 0):
         return None
     first = torch.zeros(values.shape[1])  # calls are alike where they have as many columns
     loss = out.detach().float().mean()
@@ -246,9 +245,9 @@ def _of_values(
 
 
 def _of_huber(name: str, args: Any, out: Tensor) -> _Call | None:
-    reduction, width = [*args, *(None, None, _MEAN, 1.0)[len(args) :]][2:4]
+    width = float(args[3]) if len(args) > 3 else 1.0
     factor = 1 / width if name == "smooth_l1_loss" and width else 1.0
-    return _of_values(_HUBER_LOSS, args[1], out, int(reduction), float(width), factor)
+    return _of_values(_HUBER_LOSS, args[1], out, reduction_of(name, args), width, factor)
 
 
 def _of_best_value(call: _Call, known: list[Tensor]) -> float:

@@ -7,15 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from precgui.engine.operation_names import keeps_numbers
+from precgui.engine.operation_names import FIT_LOSSES, MEAN, NO_REDUCTION, keeps_numbers, reduction_of
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
-_LOSSES = {  # of outputs and targets, and the place of their reduction
-    "mse_loss": 2, "smooth_l1_loss": 2, "huber_loss": 2, "binary_cross_entropy": 3,
-    "binary_cross_entropy_with_logits": 4,
-}  # fmt: skip
-_NONE, _MEAN, _SUM = range(3)  # reductions, as torch counts them
 _MOST_TERMS = 8
 
 
@@ -49,7 +44,7 @@ class LossTerms(Watcher):
         name, args, out, first = call.name, call.args, call.out, call.args[0]
         if not isinstance(first, Tensor) or not isinstance(out, Tensor):
             return
-        if name in _LOSSES:
+        if name in FIT_LOSSES:
             self._of_loss(name, args, out)
         elif name in ("sum", "mean") and first.requires_grad:
             self._reduced(first, out, is_mean=name == "mean")
@@ -67,11 +62,11 @@ class LossTerms(Watcher):
         first, target = args[:2]
         if not first.requires_grad or target.requires_grad:
             return
-        reduction = int(args[_LOSSES[name]]) if len(args) > _LOSSES[name] else _MEAN
-        if reduction == _NONE:
+        reduction = reduction_of(name, args)
+        if reduction == NO_REDUCTION:
             self._fits[out] = True
             return
-        weight = 1 / max(first.numel(), 1) if reduction == _MEAN else 1.0
+        weight = 1 / max(first.numel(), 1) if reduction == MEAN else 1.0
         self._terms[out] = (_Term(True, first.numel(), weight, out),)
 
     def _reduced(self, first: Tensor, out: Tensor, *, is_mean: bool) -> None:

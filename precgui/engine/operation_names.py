@@ -5,6 +5,7 @@ Names are those of `operation_name` without the `_` of an operation in place. Vi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 SAME_NUMBERS = frozenset({"_to_copy", "clone", "_unsafe_view", "_reshape_copy"})  # beside views; a cast rounds them
@@ -21,6 +22,17 @@ UPDATES = ARITHMETIC | {"lerp", "addcmul", "addcdiv"}  # of what a loop or an op
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution", "mv", "dot", "linear"})
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax"})
 NLL_LOSSES = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
+FIT_LOSSES = {  # of outputs and targets of the same shape, and the place of the reduction among the arguments
+    "mse_loss": 2, "smooth_l1_loss": 2, "huber_loss": 2, "binary_cross_entropy": 3,
+    "binary_cross_entropy_with_logits": 4,
+}  # fmt: skip
+NO_REDUCTION, MEAN, SUM = range(3)  # as torch counts them
+
+
+def reduction_of(name: str, args: Sequence[Any]) -> int:
+    """The reduction of one of the `FIT_LOSSES`: torch leaves out what is the default."""
+    place = FIT_LOSSES[name]
+    return int(args[place]) if len(args) > place else MEAN
 
 
 def keeps_numbers(func: Any, name: str) -> bool:
