@@ -117,11 +117,9 @@ class ComparedScores(Watcher):
 
     def _note(self, row: dict[str, Any], module: str | None) -> None:
         key = row["format"], module
-        known = self._rows.get(key)
-        count = 1 if known is None else known["count"] + (known["step"] != self._step)
         if self._has_room(key):
             self._rows[key] = {"operation": "coarse_scores", "module": module, **row, "step": self._step,
-                               "count": count}  # fmt: skip
+                               "count": self._steps_with(key)}  # fmt: skip
 
 
 def _lost_spread(scores: _Scores) -> dict[str, Any] | None:

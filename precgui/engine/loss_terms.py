@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from precgui.engine.operation_names import FIT_LOSSES, MEAN, NO_REDUCTION, keeps_numbers, reduction_of
+from precgui.engine.operation_names import FIT_LOSSES, MEAN, NO_REDUCTION, reduction_of
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
@@ -52,7 +52,7 @@ class LossTerms(Watcher):
             self._added(first, call.second, out, float(call.kwargs.get("alpha", 1)))
         elif name in ("mul", "div") and isinstance(call.second, int | float):
             self._scaled(first, out, call.second if name == "mul" else 1 / call.second if call.second else 0.0)
-        elif keeps_numbers(call.func, name) or name == "neg" or (name in ("add", "sub", "rsub") and len(args) == 2):
+        elif call.keeps_numbers or name == "neg" or (name in ("add", "sub", "rsub") and len(args) == 2):
             if (terms := self._terms.get(first)) is not None:
                 self._terms[out] = terms
             elif self._fits.get(first):

@@ -72,11 +72,9 @@ class ShortData(Watcher):
         row = _coarse_column(table, low, is_stored=value.dtype in _DTYPES) if low else None
         if row is None:
             return
-        known = self._rows.get(low)
-        count = 1 if known is None else known["count"] + (known["step"] != self._step)
         if self._has_room(low):
             self._rows[low] = {"operation": "short_data", "format": low, "module": module, **row, "step": self._step,
-                               "count": count}  # fmt: skip
+                               "count": self._steps_with(low)}  # fmt: skip
 
 
 def _format_of(table: Tensor) -> str:

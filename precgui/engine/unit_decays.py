@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
-from precgui.engine.operation_names import keeps_numbers
 from precgui.engine.telemetry.readable import address_of, readable
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import tree_map
@@ -65,7 +64,7 @@ class UnitDecays(Watcher):
             self._decays[out] = made
         elif not self._decays:
             return
-        elif keeps_numbers(call.func, name):
+        elif call.keeps_numbers:
             self._hand_on(args[0], out)
         elif name == "mul" and len(args) > 1:
             self._multiplied(args[0], args[1], out, call.module)
@@ -99,14 +98,14 @@ class UnitDecays(Watcher):
     def _note(self, state: _State, module: str | None) -> None:
         decay, key = state.decay, (state.decay.format, state.decay.shape, module)
         known = self._rows.get(key)
-        count = 1 if known is None else known["count"] + (known["step"] != self._step)
         if not self._has_room(key) or (
             known is not None and known["step"] == self._step and known["times"] >= state.times
         ):
             return
         self._rows[key] = {
             "operation": "unit_decay", "format": decay.format, "share": decay.share, "largest": 1.0, "module": module,
-            "step": self._step, "count": count, "gap": decay.gap, "times": state.times, "is_old": state.is_old,
+            "step": self._step, "count": self._steps_with(key), "gap": decay.gap, "times": state.times,
+            "is_old": state.is_old,
         }  # fmt: skip
 
 

@@ -68,3 +68,8 @@ class Watcher:
     def _has_room(self, key: Hashable) -> bool:
         """Whether a row may be kept under a key: in place of one there, or as one of not too many."""
         return key in self._rows or len(self._rows) < self.most_rows
+
+    def _steps_with(self, key: Hashable) -> int:
+        """In how many steps a row of a key was noted, this one included; rows keep it as `count`."""
+        known = self._rows.get(key)
+        return 1 if known is None else int(known["count"]) + (known["step"] != self._step)
