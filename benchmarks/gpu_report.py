@@ -251,26 +251,29 @@ def parts_for(device: str, *, small: bool = False) -> list[Part]:
     recordings = script("telemetry", "telemetry_overhead.py", "--device", device, "--model", "gpt", "--pairs", "40",
                         "--way", "nothing", "--way", "gradients, every element", "--way", "all tensors, budget 3 %",
                         )  # fmt: skip
-    ratios = script("speeds", "precision_ratios.py", "--device", device, "--model", model, "--size", size,
-                    "--seconds", "35")  # fmt: skip
+    ratios = [script("speeds", "precision_ratios.py", "--device", device, "--model", model, "--size", size,
+                     "--seconds", "8", "--precisions", "tf32,bf16-amp,fp16-amp,fp8")]  # fmt: skip
+    if not little:  # the small one leaves a fast GPU idle between launches
+        ratios += [script("speeds", "precision_ratios.py", "--device", device, "--model", model, "--size", "large",
+                          "--batch", "64", "--seconds", "45")]  # fmt: skip
     products = bench("rates", "--parts", "gemm,copy", *(("--sizes", "256") if device == "cpu" else ()))
     joules = bench("energy", "--parts", "energy", "--formats", "bf16", "--sizes", "256" if little else "4096")
     kernels, rounded = script("registers", "kernel_registers.py"), script("quantize", "quantize.py", "--gpu-only")
     return [
-        Part("detection", "Detection", ((*precgui, "detect", "--json"),), detection, 20),
-        Part("speeds", "Speed of each precision, in pairs with FP32", (ratios,), speeds, 70, by_line=True),
-        Part("rates", "Rates per format", (products,), rates, 60, by_line=True),
-        on_gpu("quantize", 50),
-        Part("registers", "Registers of the fused kernels", (kernels,), registers, 40, True, True),
-        Part("fp8", "FP8, native and emulated", (script("fp8", "fp8_native.py"),), fp8, 25, True, True),
+        Part("detection", "Detection", ((*precgui, "detect", "--json"),), detection, 10),
+        Part("speeds", "Speed of each precision, in pairs with FP32", tuple(ratios), speeds, 80, by_line=True),
+        Part("rates", "Rates per format", (products,), rates, 35, by_line=True),
+        on_gpu("quantize", 36),
+        Part("registers", "Registers of the fused kernels", (kernels,), registers, 30, True, True),
+        Part("fp8", "FP8, native and emulated", (script("fp8", "fp8_native.py"),), fp8, 30, True, True),
         Part("quantize", "Rounding tensors", (rounded,), verbatim, 25, True, True),
-        Part("telemetry", "Cost of recording tensors", (recordings,), verbatim, 35, by_line=True),
-        on_gpu("runs", 35),
-        Part("engine", "Engine over a hand-written loop", (overheads,), overhead, 35, by_line=True),
-        Part("energy", "Energy of a known load", (joules,), energy, 25, by_line=True),
-        on_gpu("machine", 15),
-        on_gpu("bench", 15),
-        Part("study", "A short study", tuple(run(name) for name in STUDIED), study, 20),
+        Part("telemetry", "Cost of recording tensors", (recordings,), verbatim, 40, by_line=True),
+        on_gpu("runs", 50),
+        Part("engine", "Engine over a hand-written loop", (overheads,), overhead, 20, by_line=True),
+        Part("energy", "Energy of a known load", (joules,), energy, 27, by_line=True),
+        on_gpu("machine", 27),
+        on_gpu("bench", 25),
+        Part("study", "A short study", tuple(run(name) for name in STUDIED), study, 35),
     ]
 
 

@@ -1,6 +1,6 @@
 """How much faster a training step is in each precision than in FP32, in pairs of random order.
 
-    python benchmarks/precision_ratios.py --device cuda [--model gpt] [--size medium] [--seconds 60]
+    python benchmarks/precision_ratios.py --device cuda [--model gpt] [--size large] [--batch 64] [--seconds 60]
 
 A pair is a step in FP32 and a step in the precision, one right after the other; which comes first is drawn anew. The
 ratio is that of the medians, with its 95 % bootstrap interval. Above 1 the precision is faster. Prints a JSON line for
@@ -33,7 +33,9 @@ EVERY += LAST
 
 def measure(precision: str, options: argparse.Namespace, seconds: float, order: random.Random) -> dict[str, Any]:
     def made(name: str) -> Any:
-        return stepper(wanted(options.model, options.size, options.threads, options.device, f"precision={name}"))
+        more = [f"data.batch_size={options.batch}"] if options.batch else []
+        run = wanted(options.model, options.size, options.threads, options.device, f"precision={name}", *more)
+        return stepper(run)
 
     steps, times = {}, {"fp32": list[float](), precision: list[float]()}
     steps["fp32"], _ = made("fp32")
@@ -72,6 +74,7 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--model", default="gpt", choices=["cnn", "resnet", "gpt"])
     parser.add_argument("--size", default="medium", choices=["small", "medium", "large"])
+    parser.add_argument("--batch", type=int, default=0, help="samples of a batch; 0: as many as in the recipe")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     parser.add_argument("--seconds", type=float, default=60.0, help="of all precisions together")
     parser.add_argument("--precisions", default=",".join(EVERY))
@@ -79,8 +82,9 @@ def main() -> int:
     options = parser.parse_args()
     names = options.precisions.split(",")
     order = random.Random(options.seed)
+    model = f"{options.model} {options.size}" + (f", batch {options.batch}" if options.batch else "")
     for name in names:
-        row: dict[str, Any] = {"model": f"{options.model} {options.size}", "precision": name}
+        row: dict[str, Any] = {"model": model, "precision": name}
         with backend_flags.restored():
             torch.set_num_threads(options.threads)
             try:
