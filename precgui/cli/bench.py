@@ -19,7 +19,7 @@ from precgui.cli.parser import UserError
 from precgui.cli.place_option import add_place_option
 from precgui.hardware import measured
 from precgui.hardware.figures import Figure, csv_text, figures
-from precgui.hardware.measured import number_text, remarks, threads_text
+from precgui.hardware.measured import number_text, remarks, sums_text, sums_title, threads_text
 from precgui.words import L_, _, p_, translated
 
 _SMALLEST, _LARGEST = 16, 65536
@@ -217,6 +217,8 @@ def _print(console: Console, result: dict[str, Any], earlier: list[dict[str, Any
     rows = figures(result)
     console.print(_products(rows, measured.of_device(device["name"], earlier)))
     console.print(_certificates(result))
+    if result.get("accumulation"):
+        console.print(_accumulation(result))
     if result["alignment"]:
         console.print(_alignment(result))
     if result["copy"]:
@@ -256,6 +258,14 @@ def _certificates(result: dict[str, Any]) -> Table:
     for row in result["certificate"]:
         error = "" if row["error"] is None else f"{row['error']:.1e}"
         table.add_row(row["format"], error, row["ran_as"] or "", f"[yellow]{escape(translated(row['note']))}")
+    return table
+
+
+def _accumulation(result: dict[str, Any]) -> Table:
+    table = Table(_("Sums of products"), "", "", box=None, header_style="bold")
+    for row in result["accumulation"]:
+        note = f"[dim]{escape(translated(row['note']))}"
+        table.add_row(translated(sums_title(row)), escape(translated(sums_text(row))), note)
     return table
 
 

@@ -13,17 +13,19 @@ Figure = dict[str, Any]
 # Columns of a CSV file; what a row has no value for is empty. docs/hardware.md says what each means.
 COLUMNS = (
     "started", "device", "threads", "torch", "kind", "format", "to", "size", "seconds", "spread", "tops", "gb_s",
-    "times_fp32", "peak_tops", "share", "relative", "error", "ran_as", "gross_j", "net_j", "net_uncertainty_j",
-    "idle_w", "uncertainty",
-    "gigaops_per_joule", "method", "clock_mhz", "temperature_c", "power_w", "reasons", "note",
+    "times_fp32", "peak_tops", "share", "relative", "error", "ran_as",
+    "fast", "bits", "rounding", "terms", "promoted_every",
+    "gross_j", "net_j", "net_uncertainty_j", "idle_w", "uncertainty", "gigaops_per_joule",
+    "method", "clock_mhz", "temperature_c", "power_w", "reasons", "note",
 )  # fmt: skip
 
 
 def figures(result: Result) -> list[Figure]:
     """One row per figure under COLUMNS, in the order of measurement within a kind: `product`, `certificate`,
-    `alignment`, `copy`, `conversion`, `convolution`, `attention`, `energy`. Takes a result that still grows, too."""
+    `accumulation`, `alignment`, `copy`, `conversion`, `convolution`, `attention`, `energy`. Takes a result that still
+    grows, too."""
     about = {name: result.get(name) for name in ("started", "threads", "torch")} | {"device": result["device"]["name"]}
-    parts = (_products, _certificates, _alignment, _copy, _conversions, _blocks, _energies)
+    parts = (_products, _certificates, _accumulations, _alignment, _copy, _conversions, _blocks, _energies)
     return [dict.fromkeys(COLUMNS) | about | _kept(row) for part in parts for row in part(result)]
 
 
@@ -49,6 +51,11 @@ def _products(result: Result) -> Iterator[Figure]:
 def _certificates(result: Result) -> Iterator[Figure]:
     for row in result["certificate"]:
         yield {**row, "kind": "certificate", "size": row.get("m")}
+
+
+def _accumulations(result: Result) -> Iterator[Figure]:
+    for row in result.get("accumulation", []):
+        yield {**row, "kind": "accumulation"}
 
 
 def _alignment(result: Result) -> Iterator[Figure]:

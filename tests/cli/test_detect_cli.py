@@ -166,10 +166,29 @@ RESULT = {
 }  # fmt: skip
 
 
+SUMS = [
+    {"format": "e4m3fn", "fast": True, "bits": 14, "rounding": "toward_zero", "terms": 32, "promoted_every": None,
+     "note": ""},
+    {"format": "e5m2", "fast": False, "bits": 14, "rounding": "toward_zero", "terms": 32, "promoted_every": 128,
+     "note": ""},
+]  # fmt: skip
+
+
 @pytest.fixture
 def measured_now(monkeypatch):
     """The bench without its measurements: they have their own tests."""
     monkeypatch.setattr(bench_command, "_measure", lambda plan, quiet: json.loads(json.dumps(RESULT)))
+
+
+def test_that_bench_tells_how_products_are_added(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(bench_command, "_measure", lambda plan, quiet: {**RESULT, "accumulation": SUMS})
+    _, told, _ = output(capsys, "bench")
+    lines = [" ".join(line.split()) for line in told.splitlines()]
+    assert "e4m3fn, fast accumulation sums keep 14 bits, truncated" in lines
+    promoted = "sums keep 14 bits, truncated; after every 128 terms the partial sum is added in FP32"
+    assert f"e5m2 times e4m3fn {promoted}" in lines
+    assert json.loads(output(capsys, "bench", "--json")[1])["accumulation"] == SUMS
 
 
 def test_that_bench_prints_rates_keeps_them_and_compares_the_next_time(capsys, monkeypatch, measured_now, tmp_path):

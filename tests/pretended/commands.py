@@ -87,7 +87,7 @@ def print_shadow(device: str) -> None:
 def print_bench(device: str) -> None:
     """Print the result of a bench of small products."""
     host_math.record.clear()
-    parts = ("gemm", "alignment")
+    parts = ("accumulation", "gemm", "alignment")
     _print(run_bench(BenchPlan(device, ("fp32", "bf16", "e4m3fn"), (64,), parts=parts), lambda _: None, lambda: False))
 
 

@@ -205,4 +205,7 @@ def test_that_a_bench_measures_on_the_gpu_that_was_asked_for(on_pretended_gpu: S
     assert result["lost"] == 0
     named = {row["format"]: row["ran_as"] for row in result["certificate"]}
     assert named.keys() >= {"fp32", "bf16", "e4m3fn"}
+    sums = {(row["format"], row["fast"]): row["bits"] for row in result["accumulation"]}
+    assert dict.fromkeys(sums, 24) == sums
+    assert sums.keys() == {("fp32", False), ("bf16", False), ("e4m3fn", True), ("e4m3fn", False), ("e5m2", False)}
     assert all(row["tops"] > 0 and math.isfinite(row["tops"]) for row in result["gemm"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
+from precgui.engine import accumulation
 from precgui.engine.backend_flags import set_fp32_arithmetic
 from precgui.engine.bench import workloads as work
 from precgui.engine.bench.timing import Timing, Work, compare, measure, once, while_busy
@@ -54,9 +55,10 @@ def sensor_names(device: torch.device, uuid: str) -> list[str]:
 
 
 Emit = Callable[[dict[str, Any]], None]
-PARTS = ("certificate", "gemm", "alignment", "copy", "conversions", "blocks", "energy")
+PARTS = ("certificate", "accumulation", "gemm", "alignment", "copy", "conversions", "blocks", "energy")
 PROBE, ACCELERATOR_PROBE = 128, 1024  # size of the first product; on an accelerator launches must not count
 LONGEST_CALL_S, LONGEST_BLOCK_S = 1.5, 30.0  # a call that would take longer is not made
+SUMS_TRIED = 20  # products that tell how a format is added, about
 OPERANDS = 4  # matrices of FP32 that are in the host's memory while two are made, rounded and sent
 REFERENCE_FROM = 20.0  # times FP32: such a kernel is reference code
 _REFERENCE_KERNEL = L_("reference kernel, not measured at this size: about {seconds:.0f} s a call")
@@ -106,7 +108,8 @@ def steps(formats_: Sequence[str], sizes_: Sequence[int], parts: Sequence[str]) 
     """How many times `step` will be called."""
     formats, sizes = len(formats_), len(sizes_)
     counts = {
-        "certificate": formats, "gemm": formats * sizes, "alignment": formats, "copy": 1,
+        "certificate": formats, "accumulation": len(_summed(formats_)), "gemm": formats * sizes,
+        "alignment": formats, "copy": 1,
         "conversions": len(work.CONVERSIONS), "blocks": len(work.BLOCKS) * len(_blocks_of(formats_)), "energy": formats,
     }  # fmt: skip
     return sum(counts[part] for part in {"certificate", *parts})
@@ -118,9 +121,11 @@ def measured(bench: Bench) -> dict[str, Any]:
     requested = {part: part in bench.parts for part in PARTS}
     blocks = [(block, fmt) for block in work.BLOCKS for fmt in _blocks_of(formats)] if requested["blocks"] else []
     products = [(fmt, size) for fmt in formats for size in sizes] if requested["gemm"] else []
+    summed = _summed(formats) if requested["accumulation"] else []
     aligned = _until_stopped(bench, formats if requested["alignment"] else [])
     return {
         "certificate": [_certificate(bench, fmt) for fmt in _until_stopped(bench, formats)],
+        "accumulation": [row for fmt in _until_stopped(bench, summed) for row in _accumulation(bench, fmt)],
         "gemm": [_gemm(bench, fmt, size) for fmt, size in _until_stopped(bench, products)],
         "alignment": [row for fmt in aligned for row in _alignment(bench, fmt, sizes)],
         "copy": _copy(bench) if requested["copy"] else None,
@@ -142,6 +147,11 @@ def _until_stopped(bench: Bench, items: Sequence[Any]) -> Iterator[Any]:
 
 def _blocks_of(formats: Sequence[str]) -> list[str]:
     return [fmt for fmt in formats if fmt in work.FLOATS]
+
+
+def _summed(formats: Sequence[str]) -> list[str]:
+    """Those whose sums round: integers are added exactly."""
+    return [fmt for fmt in formats if fmt in accumulation.OPERANDS]
 
 
 def _switch(fmt: str) -> None:
@@ -167,6 +177,28 @@ def _certificate(bench: Bench, fmt: str) -> dict[str, Any]:
         else Sentence("asked for {fmt}, the error is that of {ran_as}", fmt=fmt, ran_as=ran_as)
     )
     return bench.row("certificate", row | {"m": size, "error": error, "ran_as": ran_as, "note": note})
+
+
+def _accumulation(bench: Bench, fmt: str) -> list[dict[str, Any]]:
+    """How the device adds products of a format; those of FP8 as a run makes them forward and backward."""
+    bench.step(Sentence("{fmt}: how products are added", fmt=fmt))
+    if fmt not in bench.probe_s or _predicted_s(bench, fmt, accumulation.SIDE) > LONGEST_CALL_S / SUMS_TRIED:
+        return []
+    _switch(fmt)
+    calls = [(fmt, False)]
+    if fmt == "e4m3fn" and bench.device.type == "cuda":
+        calls = [("e4m3fn", True), ("e4m3fn", False), ("e5m2", False)]
+    return [bench.row("accumulation", _sums(bench, *call)) for call in calls]
+
+
+def _sums(bench: Bench, fmt: str, fast: bool) -> dict[str, Any]:
+    operands = accumulation.OPERANDS[fmt]
+    row: dict[str, Any] = {"format": fmt, "fast": fast, "note": ""}
+    try:
+        found = accumulation.measure(accumulation.multiply_on(bench.device, operands, fast=fast), operands)
+    except _REFUSALS as refusal:
+        return row | {"bits": None, "note": Sentence("torch refuses: {why}", why=first_line(refusal))}
+    return row | asdict(found)
 
 
 def _error(fmt: str, size: int, device: torch.device) -> float:

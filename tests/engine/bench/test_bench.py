@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from precgui.engine import accumulation
 from precgui.engine.bench import parts, timing, workloads
 from precgui.engine.bench import run as bench
 from precgui.engine.bench.run import BenchPlan, run_bench
@@ -18,6 +19,7 @@ from precgui.hardware import measured, power, rapl
 from precgui.hardware.figures import csv_text
 from precgui.hardware.step_energy import EnergyPlan
 from precgui.hardware.support import Peak, Support
+from tests.engine.matrix_unit import MatrixUnit
 from tests.warm_children import python
 
 CPU = torch.device("cpu")
@@ -54,6 +56,51 @@ def test_that_the_certificate_tells_which_arithmetic_ran():
     assert found["int8"]["ran_as"] == "int8"
     assert found["e4m3fn"]["ran_as"] == "e4m3fn"
     assert not any(row["note"] for row in found.values())
+
+
+def test_that_a_processor_adds_in_fp32_and_the_bench_says_so():
+    result, _ = run(formats=("fp64", "fp32", "e4m3fn", "int8"), parts=("accumulation",))
+    found = {row["format"]: row for row in result["accumulation"]}
+    assert {fmt: row["bits"] for fmt, row in found.items()} == {"fp64": 53, "fp32": 24, "e4m3fn": 24}
+    assert measured.sums_text(found["fp32"]) == "sums keep 24 bits, rounded to nearest"
+    assert all(row["is_deterministic"] and not row["fast"] and not row["note"] for row in found.values())
+
+
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [
+        (MatrixUnit(14, 32), "sums keep 14 bits, truncated"),
+        (
+            MatrixUnit(14, 32, 128),
+            "sums keep 14 bits, truncated; after every 128 terms the partial sum is added in FP32",
+        ),
+        (MatrixUnit(13, 16, rounding="nearest_even"), "sums keep 13 bits, rounded to nearest"),
+        (MatrixUnit(50, 64), "sums keep all bits that its operands can tell apart"),
+    ],
+)
+def test_that_a_short_accumulator_is_measured_shown_and_kept(monkeypatch, unit, text):
+    """A matrix unit in place of torch's product, where the bench calls it."""
+    monkeypatch.setattr(accumulation, "scaled_mm", unit.scaled_mm)
+    monkeypatch.setattr(accumulation, "SIDE", 32)
+    result, _ = run(formats=("e4m3fn",), parts=("accumulation",))
+    (row,) = result["accumulation"]
+    assert measured.sums_text(row) == text
+    line = dict(zip(*(line.split(",") for line in (csv_text(result).splitlines()[i] for i in (0, 2))), strict=True))
+    assert (line["kind"], line["format"], line["fast"]) == ("accumulation", "e4m3fn", "False")
+    assert line["bits"] == ("" if row["bits"] is None else str(row["bits"]))
+    measured.keep(result)
+    assert measured.kept()[0]["accumulation"] == [row]
+
+
+def test_that_a_product_that_cannot_be_probed_is_a_note(monkeypatch):
+    def refuse(*_, **__):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(accumulation, "scaled_mm", refuse)
+    result, _ = run(formats=("e4m3fn",), parts=("accumulation",))
+    (row,) = result["accumulation"]
+    assert row["note"] == "torch refuses: no such kernel"
+    assert measured.sums_text(row) == ""
 
 
 def test_that_asking_for_tf32_where_there_is_none_is_found_out(monkeypatch):

@@ -88,7 +88,7 @@ _NOTHING = L_("Nothing measured yet: Measure takes about a minute, and the windo
 _FAR = L_("Measuring at {place} for {seconds} s; it takes a minute or more, and the window stays usable.")
 REDRAW_MS = 500  # between two parts of the view of a bench that runs
 RATES, RATE_SIZES = ("fp32", "bf16"), (512, 1024)  # of the short bench of the first run
-_LISTS = ("certificate", "gemm", "alignment", "conversions", "blocks", "energy")
+_LISTS = ("certificate", "accumulation", "gemm", "alignment", "conversions", "blocks", "energy")
 
 
 class MeasuredTab(QWidget):

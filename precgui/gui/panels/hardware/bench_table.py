@@ -9,7 +9,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelInd
 
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.hardware.figures import Figure, figures
-from precgui.hardware.measured import number_text, remarks
+from precgui.hardware.measured import number_text, remarks, sums_text, sums_title
 from precgui.words import L_, _, translated
 
 COLUMNS = (
@@ -25,7 +25,8 @@ COLUMNS = (
     L_("Remarks"),
 )
 TITLES = {
-    "product": L_("Matrix product"), "certificate": L_("Format that ran"), "copy": L_("Copy"),
+    "product": L_("Matrix product"), "certificate": L_("Format that ran"), "accumulation": L_("Sums of products"),
+    "copy": L_("Copy"),
     "conversion": L_("Conversion"),
     "convolution": L_("Convolution"), "attention": L_("Attention"), "energy": L_("Energy of a product"),
 }  # fmt: skip
@@ -82,6 +83,8 @@ def _cells(row: Figure, before: Mapping[tuple[str, int], float | None]) -> tuple
         else translated(TITLES[kind]),
         _("{format} to {other}").format(format=row["format"], other=row["to"])
         if kind == "conversion"
+        else translated(sums_title(row))
+        if kind == "accumulation"
         else row["format"] or "",
         "" if row["size"] is None else str(row["size"]),
         _rate(row),
@@ -112,6 +115,8 @@ def _remark(row: Figure) -> str:
     """Remarks that the other columns have no place for."""
     if row["error"] is not None:
         return _("error {error:.1e}: that of {format}").format(error=row["error"], format=row["ran_as"])
+    if row["kind"] == "accumulation":
+        return translated(sums_text(row))
     if row["relative"] is not None:
         return _("{share:.1%} of the rate of the multiple of 16").format(share=row["relative"])
     if row["gigaops_per_joule"]:

@@ -21,7 +21,7 @@ from precgui.hardware import measured, rapl
 from precgui.hardware.figures import COLUMNS, csv_text
 from precgui.hardware.support import FORMATS
 from precgui.runs import card_bounds
-from tests.cli.test_detect_cli import RESULT
+from tests.cli.test_detect_cli import RESULT, SUMS
 from tests.fakes import FakeChild
 from tests.hardware import cards
 from tests.hardware.fake_nvml import GPU_IS_LOST, LIBRARY_NOT_FOUND, Fails, install
@@ -229,6 +229,18 @@ def test_that_the_roofline_has_a_roof_and_its_products_for_each_measured_format(
     assert (ridge, roof) == pytest.approx((0.1 / 0.04, 0.1))  # 40 GB/s move what 0.1e12 operations a second need
     low, high = roofline.getViewBox().viewRange()[1]
     assert (low, high) == pytest.approx((-2, 0), abs=0.1)
+
+
+def test_that_the_table_tells_how_products_are_added(qtbot):
+    view = ResultView()
+    qtbot.addWidget(view)
+    view.show_result({**RESULT, "accumulation": SUMS}, None)
+    found = [(row[1], row[-1]) for row in view.rows.rows if row[0] == "Sums of products"]
+    promoted = "sums keep 14 bits, truncated; after every 128 terms the partial sum is added in FP32"
+    assert found == [
+        ("e4m3fn, fast accumulation", "sums keep 14 bits, truncated"),
+        ("e5m2 times e4m3fn", promoted),
+    ]
 
 
 def test_that_rates_of_a_gpu_are_written_out_and_a_wrong_peak_is_named(panel, qtbot):
