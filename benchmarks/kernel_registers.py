@@ -23,13 +23,13 @@ from precgui.engine.quantize.elements import quantize
 from precgui.engine.telemetry import triton_kernels
 from precgui.formats.registry import blocks
 
-FORMATS = ("mxfp8_e4m3", "mxfp4", "nvfp4", "bf16", "e4m3fn", "int8")  # those of Inductor take seconds each
-BUILT = {"CompiledKernel", "StaticallyLaunchedTritonKernel", "StaticallyLaunchedCudaKernel"}
+FORMATS = ("mxfp8_e4m3", "mxfp4", "nvfp4", "bf16", "e4m3fn", "int8")
+BUILT = "CompiledKernel"
 
 
 def kernels() -> dict[int, Any]:
-    """The kernels of Triton and Inductor that are loaded, by their identity."""
-    loaded = (each for each in gc.get_objects() if type(each).__name__ in BUILT)
+    """The kernels of Triton that are loaded, by their identity."""
+    loaded = (each for each in gc.get_objects() if type(each).__name__ == BUILT)
     return {id(each): each for each in loaded if isinstance(getattr(each, "n_regs", None), int)}
 
 

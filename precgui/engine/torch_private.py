@@ -26,7 +26,7 @@ __all__ = [
     "BatchNormNd", "ConvNd", "ConvTransposeNd", "DisableTorchFunction", "TorchDispatchMode", "aten_names",
     "attention_backends", "autograd_node", "backward_code", "disable_dynamo", "dispatch_mode_at", "dispatch_modes",
     "dispatch_modes_disabled",
-    "dynamo_limits", "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_lerp_", "foreach_norm",
+    "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_lerp_", "foreach_norm",
     "function_modes", "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled",
     "is_traceable_wrapper_subclass", "may_be_compiled", "memory_profiler", "named_fused_kernels", "node_number",
     "onednn", "onednn_enabled", "operation_name", "operation_types", "process_group_store", "quantized_operations",
@@ -154,13 +154,6 @@ memory_profiler = _LegacyProfiler()
 
 
 # Modules that take seconds to import, each where it is needed.
-def dynamo_limits() -> Any:
-    """The settings of torch.compile, such as `recompile_limit`."""
-    from torch._dynamo import config
-
-    return config
-
-
 def named_fused_kernels() -> Any:
     """Inside, kernels that torch.compile makes for the CPU are events of the profiler, as those for GPUs always are."""
     from torch._inductor import config

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from precgui.engine.quantize import device as rounding
-from precgui.engine.quantize import triton_blocks
+from precgui.engine.quantize import triton_blocks, triton_elements
 from precgui.engine.quantize.blocks import quantize_blocks
+from precgui.engine.quantize.elements import quantize
 from precgui.engine.telemetry import triton_kernels
 from precgui.formats.model import BlockFormat
 
@@ -217,18 +217,18 @@ def install() -> None:
 
 
 def install_compiled() -> None:
-    """Compute what Triton and Inductor would compile for precgui: the telemetry of tensors, and rounding."""
+    """Compute what Triton would compile for precgui: the telemetry of tensors, and rounding."""
     triton_kernels._piece = _Piece()
     triton_blocks.rounded_blocks = _rounded_blocks
-    rounding._compiled = _launched
+    triton_elements.rounded_elements = _rounded_elements
 
 
-def _launched(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def call(*args: Any) -> Tensor:
-        check_current(value for value in args if isinstance(value, Tensor))
-        return function(*args)
-
-    return call
+def _rounded_elements(dense: Tensor, fmt: Any, cast_policy: Any, seed: int) -> Tensor:
+    check_current([dense])
+    runtime.pretended_queue()
+    record.operations["element rounding"] += 1
+    words = {"rounding": cast_policy.rounding, "overflow": cast_policy.overflow, "seed": seed}
+    return on_device(quantize(memory_of(dense), fmt, **words), dense.device)
 
 
 def _rounded_blocks(tensor: Tensor, chosen: BlockFormat, rule: Any, rounding: Any, seed: int, largest: Any) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import itertools
 import re
 import subprocess
 from pathlib import Path
@@ -24,15 +25,14 @@ from precgui.engine.telemetry import triton_kernels
 source = torch.empty(1 << 10, 64, device="cuda")
 def rounded(source, name, rounding):
     return (quantize_blocks if name in {blocks!r} else quantize)(source, name, rounding=rounding, seed=3)
-for name in {names!r}:
-    for rounding in {roundings!r}:
-        rounded(source, name, rounding)
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before, launches, copies = torch.cuda.memory_allocated(), triton_launches() + torch_launches(), uploads()
-        rounded(source, name, rounding)
-        more = (torch.cuda.max_memory_allocated() - before) / source.nbytes
-        print(name, rounding, triton_launches() + torch_launches() - launches, uploads() - copies, more)
+for name, rounding in {rows!r}:
+    rounded(source, name, rounding)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before, launches, copies = torch.cuda.memory_allocated(), triton_launches() + torch_launches(), uploads()
+    rounded(source, name, rounding)
+    more = (torch.cuda.max_memory_allocated() - before) / source.nbytes
+    print(name, rounding, triton_launches() + torch_launches() - launches, uploads() - copies, more)
 """
 _NARROW = """
 for dtype in (torch.bfloat16, torch.float16):
@@ -44,38 +44,31 @@ _TELEMETRY = """
 for dtype in (torch.float32, torch.bfloat16, torch.float16):
     triton_kernels.measure([torch.ones(64, device="cuda", dtype=dtype)], [1], [0], 1.0)
 """
-_FOR_ALL_GPUS = """
-import triton
-from pathlib import Path
-from triton.backends.compiler import GPUTarget
-for_this_gpu = triton.compile
-def for_all_gpus(source, target=None, **words):
-    for capability in {targets!r}:
-        for_this_gpu(source, target=GPUTarget("cuda", capability, 32), **words)
-    return for_this_gpu(source, target=target, **words)
-triton.compile = for_all_gpus
+_OTHER_DTYPES = """
+for dtype in (torch.float64, torch.bfloat16, torch.float16):
+    for name in ("bf16", "e4m3fn", "e4m3fnuz", "ue4m3", "e9m4", "e8m0", "int8", "nf4"):
+        for rounding in ("nearest_even", "up", "to_odd", "stochastic"):
+            if (name, rounding, dtype) != ("nf4", "stochastic", torch.float64):
+                rounded(source.to(dtype), name, rounding)
 """
 _BUILT = """
 print("BUILT", *sorted(path.stem for path in Path(os.environ["TRITON_CACHE_DIR"]).glob("**/*.cubin")))
 """
 # Element formats by the one whose kernels serve them, too: their constants are arguments.
 FORMS = {
-    "fp32": (),
-    "fp64": (),  # as fp32, but what is beyond it is infinity in every direction
+    "fp32": ("fp64",),  # hold every number
     "bf16": ("tf32",),  # have its range
-    "fp16": ("e4m3fn", "e5m2", "e4m3_ieee", "e3m4_ieee"),
-    "e3m2": ("e2m3", "e2m1"),  # have nothing beyond their largest number
-    "e4m3fnuz": ("e5m2fnuz", "e4m3b11fnuz"),  # have no -0
+    "fp16": (
+        "e4m3fn", "e5m2", "e4m3_ieee", "e3m4_ieee", "e3m2", "e2m3", "e2m1", "e4m3fnuz", "e5m2fnuz", "e4m3b11fnuz",
+    ),
     "ue4m3": ("ue5m3",),
     "e8m0": (),
     "int8": ("int4", "int2", "int1", "uint8", "uint4", "uint2", "uint1", "mxint8"),
-    "nf4": (),
-    "sign1": (),
-}
+    "nf4": ("sign1",),
+}  # fmt: skip
 OVER_MAIN_MEMORY = {("sign1", "toward_zero")}  # rounded by the host: the gap around zero is entered from both sides
 BLOCKS = ("mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8", "nvfp4")
-QUICK_ELEMENTS = ("bf16", "fp16", "int8")
-QUICK_FORMATS = ("bf16", "int8", "mxfp4", "nvfp4")  # each further one is compiled for seconds
+QUICK_FORMATS = ("bf16", "e4m3fn", "int8", "mxfp4", "nvfp4")
 LAUNCHES = {"nvfp4": "3"}  # a 0, the largest magnitude of the tensor, and the rounding
 TARGETS = (75, 80, 89, 90, 100, 120)
 REGISTERS = {"_piece": 64}  # with 16 warps, so that a multiprocessor holds 32 of them; others: 128, with 4
@@ -101,21 +94,6 @@ def _check_machine_code(cache: Path) -> set[str]:
     return {cubin.stem for cubin in found}
 
 
-def _fresh(folder: Path) -> dict[str, str]:
-    """Settings of a script that finds nothing compiled, and compiles in its own process."""
-    caches = {"TRITON_CACHE_DIR": str(folder / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
-    return {**caches, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-
-
-def _kernels_by_gpu(cache: Path) -> dict[int, list[str]]:
-    """The names of the kernels that Triton has built, by the capability that they are built for."""
-    found: dict[int, list[str]] = {}
-    for ptx in sorted(cache.glob("**/*.ptx"), key=lambda path: path.name):
-        (capability,) = re.findall(r"^\.target sm_(\d+)", ptx.read_text(), re.MULTILINE)
-        found.setdefault(int(capability), []).append(ptx.stem)
-    return found
-
-
 def _usage(cubin: Path) -> dict[str, int]:
     """Registers of a thread, and bytes of its stack and of local memory, to which registers are spilled."""
     package = importlib.util.find_spec("triton")
@@ -129,9 +107,10 @@ def _usage(cubin: Path) -> dict[str, int]:
 def test_that_rounding_is_one_kernel_that_flushes_and_spills_nothing(
     on_pretended_gpu: Script, pretended_caches: Path
 ) -> None:
-    text = _ROUNDING.format(names=QUICK_FORMATS, roundings=("nearest_even",), blocks=BLOCKS) + _TELEMETRY
+    rows = [(name, "nearest_even") for name in QUICK_FORMATS]
+    text = _ROUNDING.format(rows=rows, blocks=BLOCKS) + _TELEMETRY
     _check_rounding(on_pretended_gpu(text), len(QUICK_FORMATS))
-    assert {"_piece", "_blocks", "_peak"} < _check_machine_code(pretended_caches)
+    assert {"_piece", "_blocks", "_peak", "_floats", "_integers"} <= _check_machine_code(pretended_caches)
 
 
 def test_that_no_element_format_is_left_out() -> None:
@@ -139,38 +118,20 @@ def test_that_no_element_format_is_left_out() -> None:
 
 
 @pytest.mark.pretended_long
-@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("capability", TARGETS)
 def test_that_rounding_to_elements_is_one_kernel_on_every_gpu(
-    on_pretended_gpu: Script, tmp_path: Path, rounding: str
-) -> None:
-    """Inductor writes each kernel for one GPU, and Triton compiles it for all; formats of one form share theirs."""
-    names = [[*FORMS], [name for others in FORMS.values() for name in others]]
-    own = [[name for name in each if (name, rounding) not in OVER_MAIN_MEMORY] for each in names]
-    text = _FOR_ALL_GPUS.format(targets=TARGETS)
-    text += "".join(_ROUNDING.format(names=each, roundings=(rounding,), blocks=()) + _BUILT for each in own)
-    printed = on_pretended_gpu(text, **_fresh(tmp_path))
-    _check_rounding(re.sub("BUILT.*\n", "", printed), sum(map(len, own)))
-    of_forms, of_all = re.findall("BUILT (.*)", printed)
-    assert of_forms == of_all
-    _check_machine_code(tmp_path)
-    by_gpu = _kernels_by_gpu(tmp_path)
-    assert by_gpu.keys() == set(TARGETS)
-    assert all(kernels == by_gpu[TARGETS[0]] for kernels in by_gpu.values()), by_gpu
-
-
-@pytest.mark.pretended_long
-@pytest.mark.parametrize("capability", [TARGETS[0], TARGETS[-1]])
-def test_that_inductor_writes_the_same_kernels_for_the_oldest_and_the_newest_gpu(
     on_pretended_gpu: Script, tmp_path: Path, capability: int
 ) -> None:
-    text = _ROUNDING.format(names=QUICK_ELEMENTS, roundings=("nearest_even",), blocks=())
-    kernels = []
-    for own in (capability, 90):
-        folder = tmp_path / str(own)
-        printed = on_pretended_gpu(text, PRETENDED_CAPABILITY=str(own), **_fresh(folder))
-        _check_rounding(printed, len(QUICK_ELEMENTS))
-        kernels.append(_kernels_by_gpu(folder).pop(own))
-    assert kernels[0] == kernels[1]
+    """Formats of one form share their kernels, as their constants are arguments."""
+    names = [[*FORMS], [name for others in FORMS.values() for name in others]]
+    rows = [[row for row in itertools.product(each, ROUNDINGS) if row not in OVER_MAIN_MEMORY] for each in names]
+    text = "".join(_ROUNDING.format(rows=each, blocks=()) + _BUILT for each in rows) + _OTHER_DTYPES
+    settings = {"PRETENDED_CAPABILITY": str(capability), "TRITON_CACHE_DIR": str(tmp_path)}
+    printed = on_pretended_gpu(text, **settings)
+    _check_rounding(re.sub("BUILT.*\n", "", printed), sum(map(len, rows)))
+    of_forms, of_all = re.findall("BUILT (.*)", printed)
+    assert of_forms == of_all
+    assert _check_machine_code(tmp_path) == {"_floats", "_powers", "_integers", "_entries"}
 
 
 @pytest.mark.pretended_long
@@ -190,7 +151,8 @@ def test_that_only_rare_elements_are_rounded_by_the_host() -> None:
 def test_that_rounding_to_blocks_is_one_kernel_on_every_gpu(
     on_pretended_gpu: Script, tmp_path: Path, capability: int
 ) -> None:
-    text = _ROUNDING.format(names=BLOCKS, roundings=ROUNDINGS, blocks=BLOCKS) + _NARROW + _TELEMETRY
+    rows = [*itertools.product(BLOCKS, ROUNDINGS)]
+    text = _ROUNDING.format(rows=rows, blocks=BLOCKS) + _NARROW + _TELEMETRY
     printed = on_pretended_gpu(text, PRETENDED_CAPABILITY=str(capability), TRITON_CACHE_DIR=str(tmp_path))
     _check_rounding(printed, len(BLOCKS) * len(ROUNDINGS))
     assert _check_machine_code(tmp_path) == {"_piece", "_blocks", "_peak"}
@@ -245,7 +207,6 @@ print(stats_backend_for(torch.device("cuda:0"))._fused)
 """,
         **settings[compiler],
         TRITON_CACHE_DIR=str(tmp_path / "triton"),
-        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"),
     )
     lines = told.splitlines()
     assert [line for line in lines if line.startswith("torch.Size")] == ["torch.Size([64])"] * 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from precgui.engine.quantize.as_operation import as_operation
 from precgui.engine.quantize.cpu import round_into
+from precgui.engine.quantize.plan import largest_in_both
 from precgui.engine.quantize.torch_form import in_memory_order
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.registry import get
@@ -118,35 +118,30 @@ def _any_order(tensor: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int, 
 
 
 def _in_order(tensor: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int, nan: Nan) -> Tensor:
-    source = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+    def plain(dense: Tensor) -> Tensor:
+        source = dense if dense.dtype in (torch.float32, torch.float64) else dense.float()
+        return _held(_rounded(source, fmt, cast_policy, seed, nan), fmt, cast_policy, dense.dtype)
 
     def run(dense: Tensor) -> Tensor:
-        return _held(_rounded(dense, fmt, cast_policy, seed, nan), fmt, cast_policy, tensor.dtype)
+        if dense.device.type != "cuda" or _exchanges_nan(fmt, nan):
+            return plain(dense)
+        from precgui.engine.quantize.device import elements_on_device
 
-    return in_memory_order(source, run, by_place=cast_policy.rounding == "stochastic")
+        return elements_on_device(dense, fmt, cast_policy, seed, lambda: plain(dense))
+
+    return in_memory_order(tensor, run, by_place=cast_policy.rounding == "stochastic")
 
 
 def _held(result: Tensor, fmt: Format, cast_policy: CastPolicy, dtype: torch.dtype) -> Tensor:
     """The result in the dtype of the tensor; no finite number passes the largest that both of them hold."""
-    if isinstance(fmt, FloatFormat) and dtype in _NARROW and (limit := _largest_in_both(fmt, dtype)) is not None:
+    shared = largest_in_both(fmt, _NARROW[dtype]) if isinstance(fmt, FloatFormat) and dtype in _NARROW else None
+    if isinstance(fmt, FloatFormat) and shared is not None:
+        limit = float(shared)
         if cast_policy.overflow == "saturate":
             result = result.clamp(-limit, limit)
         elif fmt.max_finite <= Fraction(torch.finfo(dtype).max):
             result = torch.where(result.isfinite(), result.clamp(-limit, limit), result)
     return result.to(dtype)
-
-
-@lru_cache(maxsize=256)
-def _largest_in_both(fmt: FloatFormat, dtype: torch.dtype) -> float | None:
-    """The largest number of a dtype that is one of the format; None where the dtype holds the largest of the format."""
-    held = get(_NARROW[dtype])
-    value = fmt.max_finite
-    while True:
-        inside = held.value(min(round_ordinal(value, held, "toward_zero"), held.max_ordinal))
-        both = fmt.value(round_ordinal(inside, fmt, "toward_zero"))
-        if both == inside:
-            return None if both == fmt.max_finite else float(both)
-        value = both
 
 
 def _rounded(source: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int, nan: Nan) -> Tensor:
@@ -161,11 +156,14 @@ def _rounded(source: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int, na
     return _with_nan(result, source, fmt, nan)
 
 
+def _exchanges_nan(fmt: Format, nan: Nan) -> bool:
+    """Whether NaN becomes something else, in a format that has none."""
+    return not fmt.has_nan and (nan != "keep" or (isinstance(fmt, FloatFormat) and not fmt.has_zero))
+
+
 def _with_nan(result: Tensor, source: Tensor, fmt: Format, nan: Nan) -> Tensor:
     """Replace NaN in a format that has none, as the caller asked; the loops themselves keep it."""
-    if fmt.has_nan:
-        return result
-    if nan == "keep" and not (isinstance(fmt, FloatFormat) and not fmt.has_zero):
+    if not _exchanges_nan(fmt, nan):
         return result
     if nan == "negative_zero" and fmt.has_negative_zero:
         stand_in = -torch.copysign(torch.zeros_like(source), source)

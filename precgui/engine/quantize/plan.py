@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from precgui.formats.model import CodeBook, FloatFormat, power_of_two
+from precgui.formats.registry import get
 from precgui.formats.rounding import DRAW_BITS, CastPolicy, RoundingMode, keeps_finite, round_ordinal
 
 # From which share of the gap on a positive and a negative magnitude goes outwards; above 1: never.
@@ -81,8 +82,7 @@ DOUBLE = HostFloat(52, 11, np.uint64, np.float64)
 class RoundingPlan:
     """Constants for one format, convention and machine float. All are bit patterns of that float.
 
-    dropped, kept: masks of the lowest `dropped_bits` bits and of all others; half: `dropped >> 1`. They are ready,
-    because torch.compile takes numbers of a plan as symbols, and neither shifts a number by a symbol nor inverts one.
+    dropped, kept: masks of the lowest `dropped_bits` bits and of all others; half: `dropped >> 1`.
     clamp: larger magnitudes round alike. magic_exponent: added to the exponent of a magnitude, it gives the constant
     whose addition rounds; ulp_offset: taken away, it gives the distance of neighbours.
     over_up, over_down: what finite overflow becomes, positive and negative, without sign. inf_up, inf_down: the same
@@ -245,3 +245,16 @@ def _least_above(fmt: CodeBook, place: int, machine: HostFloat, rounding: Roundi
     while (middle := low + (high - low) / real(2)) not in (low, high):
         low, high = (low, middle) if reaches(middle) else (middle, high)
     return high
+
+
+@lru_cache(maxsize=256)
+def largest_in_both(fmt: FloatFormat, holder: str) -> Fraction | None:
+    """The largest number of a narrow dtype, named as a format, that is one of the format; None where it holds all."""
+    held = get(holder)
+    value = fmt.max_finite
+    while True:
+        inside = held.value(min(round_ordinal(value, held, "toward_zero"), held.max_ordinal))
+        both = fmt.value(round_ordinal(inside, fmt, "toward_zero"))
+        if both == inside:
+            return None if both == fmt.max_finite else both
+        value = both

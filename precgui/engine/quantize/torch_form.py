@@ -38,11 +38,6 @@ _REALS = {SINGLE: torch.float32, DOUBLE: torch.float64}
 _EXACT_GAP = 1 << (53 - DRAW_BITS - 1)  # times a draw it is exact in double precision
 
 ElementCast = Callable[[Tensor, Format, RoundingMode], Tensor]
-Run = Callable[..., Tensor]  # run(function, *args): a function of tensors and numbers, called or compiled and called
-
-
-def called(function: Callable[..., Tensor], *args: Any) -> Tensor:
-    return function(*args)
 
 
 def quantize(
@@ -106,7 +101,7 @@ def quantize_blocks(
     return in_blocks(tensor.detach().movedim(axis, -1), chosen.block, run).movedim(-1, axis)
 
 
-def rounded(source: Tensor, fmt: Format, policy: CastPolicy, seed: int, run: Run = called) -> Tensor | None:
+def rounded(source: Tensor, fmt: Format, policy: CastPolicy, seed: int) -> Tensor | None:
     """Round a contiguous float32 or float64 tensor; NaN stays. None for rare formats that need the array form."""
     if source.numel() > MOST_ELEMENTS:
         return None
@@ -114,23 +109,23 @@ def rounded(source: Tensor, fmt: Format, policy: CastPolicy, seed: int, run: Run
     flat = source.view(-1)
     if isinstance(fmt, IntFormat):
         limits = float(fmt.min_ordinal), float(fmt.max_ordinal), float(fmt.step)
-        return run(_integers, flat, *limits, policy.rounding, *keys).view(source.shape)
+        return _integers(flat, *limits, policy.rounding, *keys).view(source.shape)
     if isinstance(fmt, CodeBook):
-        entries = _entries(flat, fmt, policy.rounding, run, *keys)
+        entries = _entries(flat, fmt, policy.rounding, *keys)
         return None if entries is None else entries.view(source.shape)
     if not fmt.has_zero and not fmt.mantissa_bits:
         machine = SINGLE if source.dtype == torch.float32 else DOUBLE
         constants = power_constants(fmt, machine, policy)
-        return run(_powers, flat, machine, constants, policy.rounding, *keys).view(source.shape)
-    plan = _plan(fmt, policy, source.dtype)
+        return _powers(flat, machine, constants, policy.rounding, *keys).view(source.shape)
+    plan = chosen_plan(fmt, policy, source.dtype)
     if plan is None:
         return None
-    result = run(round_tensor, flat.to(_REALS[plan.machine]), plan, policy.rounding, *keys)
+    result = round_tensor(flat.to(_REALS[plan.machine]), plan, policy.rounding, *keys)
     return result.view(source.shape).to(source.dtype)
 
 
 @lru_cache(maxsize=256)
-def _plan(fmt: FloatFormat, policy: CastPolicy, dtype: torch.dtype) -> RoundingPlan | None:
+def chosen_plan(fmt: FloatFormat, policy: CastPolicy, dtype: torch.dtype) -> RoundingPlan | None:
     """The plan in the tensor's type where its range exceeds the format's; else in float64, without subnormals."""
     if not fmt.has_zero:
         return None
@@ -192,19 +187,26 @@ def _outward(t: Tensor, inner: Tensor, rounding: str, first: int, second: int) -
             return (share > 0) & ((t > 0) if rounding == "up" else (t < 0))
 
 
-def _entries(flat: Tensor, fmt: CodeBook, rounding: RoundingMode, run: Run, first: int, second: int) -> Tensor | None:
+def _entries(flat: Tensor, fmt: CodeBook, rounding: RoundingMode, first: int, second: int) -> Tensor | None:
     """The entry of a code book for each number; NaN stays. None where the array form is needed."""
-    if rounding == "toward_zero" and not fmt.has_zero:  # the gap around zero is entered from both sides
+    if not book_has_form(fmt, rounding, flat.dtype):
         return None
     if rounding != "stochastic":
-        return run(_nearest_entries, flat, *_tables(fmt, rounding, flat.dtype, flat.device))
-    if flat.dtype == torch.float64 or not _has_short_gaps(fmt):
-        return None
-    book, _ = _tables(fmt, "nearest_even", flat.dtype, flat.device)
-    return run(_drawn_entries, flat, book, first, second)
+        return _nearest_entries(flat, *code_book_tables(fmt, rounding, flat.dtype, flat.device))
+    book, _ = code_book_tables(fmt, "nearest_even", flat.dtype, flat.device)
+    return _drawn_entries(flat, book, first, second)
 
 
-def _tables(fmt: CodeBook, rounding: RoundingMode, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def book_has_form(fmt: CodeBook, rounding: RoundingMode, dtype: torch.dtype) -> bool:
+    """Whether operations of a GPU can round to a code book in a direction."""
+    if rounding == "toward_zero":
+        return fmt.has_zero  # else the gap around zero is entered from both sides
+    return rounding != "stochastic" or (dtype != torch.float64 and _has_short_gaps(fmt))
+
+
+def code_book_tables(
+    fmt: CodeBook, rounding: RoundingMode, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """The values of a code book and the thresholds between them, on a device, to which they are copied once."""
     key = fmt, rounding, dtype, device
     if key in _kept_tables:
