@@ -64,14 +64,20 @@ def run_notes(run: Run) -> list[str]:
     return list(dict.fromkeys([*reported, *(event.message for event in run.events("note"))]))
 
 
-def cost_above_budget(run: Run) -> str:
-    """The sentence on what measuring tensors has cost, where it is more than the budget; empty where it is not.
+def record_share(run: Run) -> float | None:
+    """The share of the time of the steps in which tensors were measured; None where the record does not know it.
 
-    The cost is that of the recorder's own account, which is in the record once the run has ended.
+    It is the recorder's own account, which is in the record once the run has ended.
     """
-    record, budget = run.environment.get("record"), run.config.record.budget
+    record = run.environment.get("record")
     share = record.get("cost_share") if isinstance(record, Mapping) else None
-    if not isinstance(share, int | float) or not budget < share < math.inf:
+    return float(share) if isinstance(share, int | float) and 0 <= share < math.inf else None
+
+
+def cost_above_budget(run: Run) -> str:
+    """The sentence on what measuring tensors has cost, where it is more than the budget; empty where it is not."""
+    share, budget = record_share(run), run.config.record.budget
+    if share is None or not budget < share:
         return ""
     return Sentence(
         "Measuring tensors took {share:.2g} % of the time of the steps, more than the budget of {budget:.2g} %: each "

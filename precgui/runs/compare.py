@@ -30,6 +30,7 @@ from precgui.runs.timing import (
     clock_for,
     clock_note,
     other_load,
+    record_note,
     timing_of,
     why_no_time,
 )
@@ -83,14 +84,16 @@ def compare(
     ]
     silent = [name for name, side in zip(called, sides, strict=True) if not side.tells_samples]
     timed = {row.run: clock for row, clock in zip(rows, clocks, strict=True) if row.speedup and row.run != called[at]}
-    clock = clock_note(timed)
+    timed_names = {*timed, called[at]} if timed else set()
+    shares = {name: side.timing.record_share for name, side in zip(called, sides, strict=True) if name in timed_names}
+    times = [sentence for sentence in (clock_note(timed), record_note(shares)) if sentence]
     repeats = copies({name: run.run_id for name, run in zip(called, runs, strict=True)})
     broken = [
         Sentence("{run} {what_it_did}.", run=name, what_it_did=why)
         for name, run in zip(called, runs, strict=True)
         if (why := breaks_sentence(run))
     ]
-    notes = (*([clock] if clock else []), *comparison_notes(rows, called[at], silent, repeats), *broken)
+    notes = (*times, *comparison_notes(rows, called[at], silent, repeats), *broken)
     return RunComparison(called[at], tuple(rows), notes)
 
 

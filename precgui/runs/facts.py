@@ -13,7 +13,15 @@ from pydantic import BaseModel
 
 from precgui.config.tree import RunConfig
 from precgui.events import Metric
-from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, cost_above_budget, marked, run_notes
+from precgui.runs.caveats import (
+    MEMORY_CAVEAT,
+    arithmetic_of,
+    as_sentence,
+    cost_above_budget,
+    marked,
+    record_share,
+    run_notes,
+)
 from precgui.runs.figures import FIGURES
 from precgui.runs.known_settings import NOT_KNOWN, flat, is_given, observed_settings
 from precgui.runs.metric import value_text
@@ -122,9 +130,8 @@ def _costs(run: Run, summary: Mapping[str, Any]) -> Iterator[RunFact]:
 
 
 def _record_cost(run: Run) -> Iterator[RunFact]:
-    record = run.environment.get("record")
-    share = record.get("cost_share") if isinstance(record, Mapping) else None
-    if isinstance(share, int | float) and math.isfinite(share):
+    share = record_share(run)
+    if share is not None:
         hint = L_(
             "As the recorder accounts for measurements; hooks, events and the file come on top (docs/recording.md)"
         )

@@ -12,12 +12,13 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from precgui.runs.caveats import arithmetic_of
+from precgui.runs.caveats import arithmetic_of, record_share
 from precgui.runs.run import Run
 from precgui.sanitize import some_names
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, counted
 
 BUSY_PRESSURE = 0.1  # share of the time in which some process waited for a CPU
+DEAR_RECORD = 0.05  # share of the time of the steps; less moves a ratio by less than most intervals hold
 EMULATED_HERE = L_("emulated here")
 _NAMED = 6  # runs or groups in a sentence; more are a number
 TimeSignal = Literal["step_s", "cpu_s"]
@@ -49,6 +50,7 @@ class RunTiming:
     """The timing facts of one run. Times are medians over the steps but the first tenth, in which caches fill.
 
     `cpu_s` is the CPU time of the process in a step, of all its threads. `emulated` says why, where the arithmetic is.
+    `record_share` is the part of the time of the steps in which tensors were measured, 0 where it is not known.
     """
 
     host: str
@@ -59,6 +61,7 @@ class RunTiming:
     cpu_s: float | None
     emulated: str
     pressure: float | None
+    record_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ def timing_of(run: Run) -> RunTiming:
         cpu_s=_typical(run, "cpu_s"),
         emulated=arithmetic.caveat if arithmetic.arithmetic == "emulated" else "",
         pressure=_mean(run, "cpu_pressure"),
+        record_share=record_share(run) or 0.0,
     )
 
 
@@ -125,6 +129,22 @@ def clock_note(clocks: Mapping[str, StepClock]) -> str:
         "run, so the clock would say more of them than of the precision.",
         names=some_names(list(by_cpu), _NAMED),
         share=share,
+    )
+
+
+def record_note(shares: Mapping[str, float]) -> str:
+    """A sentence on runs that are timed, by name, whose steps took long because tensors were measured; or empty."""
+    dear = {name: share for name, share in shares.items() if share > DEAR_RECORD}
+    if not dear:
+        return ""
+    return counted(
+        "The steps of {count} run hold the measuring of tensors, up to {share:.0f} % of their time, so that ratios of "
+        "time and energy are not those of the training alone: set record.tensors = false where they matter ({names}).",
+        "The steps of {count} runs hold the measuring of tensors, up to {share:.0f} % of their time, so that ratios of "
+        "time and energy are not those of the training alone: set record.tensors = false where they matter ({names}).",
+        len(dear),
+        share=100 * max(dear.values()),
+        names=some_names(list(dear), _NAMED),
     )
 
 

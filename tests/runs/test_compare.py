@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from precgui.config import RunConfig
-from precgui.events import Evaluated, HostRead, Incident, PowerRead, RunEnded, RunStarted, StepDone
+from precgui.events import Evaluated, Facts, HostRead, Incident, PowerRead, RunEnded, RunStarted, StepDone
 from precgui.runs.baseline import LOSS_GAP, BaselineComparison
 from precgui.runs.compare import KeptFigures, UnknownBaseline, compare, names
 from precgui.runs.comparison_notes import ONE_SEED
@@ -253,6 +253,18 @@ def test_that_a_difference_of_single_runs_names_one_seed_and_one_sample() -> Non
     assert "One sample of the 359 for validation is 0.28 points of the metric." in comparison.notes
     assert comparison.runs[1].accuracy_grain == pytest.approx(1 / 359)
     assert ONE_SEED not in compare(pair[:1]).notes
+
+
+def test_that_ratios_of_runs_whose_tensors_took_long_to_measure_say_so() -> None:
+    runs = [run("fp32", 0.4, 0.9, 1.0, 1.0, "first"), run("bf16-amp", 0.39, 0.9, 1.0, 1.0, "second")]
+    for each, share in zip(runs, (1.27, 0.03), strict=True):
+        each.extend([Facts(1.0, {"record": {"cost_share": share}})])
+    (note,) = [note for note in compare(runs).notes if "measuring of tensors" in note]
+    assert note == (
+        "The steps of 1 run hold the measuring of tensors, up to 127 % of their time, so that ratios of time and "
+        "energy are not those of the training alone: set record.tensors = false where they matter (first)."
+    )
+    assert not any("measuring of tensors" in note for note in compare(runs[:1]).notes), "one run has no ratio"
 
 
 def test_that_energy_is_that_of_the_time_of_the_run_alone() -> None:

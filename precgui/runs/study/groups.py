@@ -26,7 +26,7 @@ from precgui.runs.study.pairs import (
 from precgui.runs.study.places import place_notes
 from precgui.runs.study.result import LEVEL, Group, GroupMetric, LossReached, Study, TwinFloor
 from precgui.runs.study.run_figures import RunFigures
-from precgui.runs.timing import clock_note
+from precgui.runs.timing import clock_note, record_note
 from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses
 from precgui.runs.verdict.judge import Sample, Verdict, judge, judge_failures, success_text
 from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference
@@ -126,7 +126,8 @@ def _time_notes(arms: Sequence[PairedArm]) -> list[str]:
     note = clock_note({arm.name: arm.clock for arm in arms})
     untimed = list(dict.fromkeys(name for arm in arms for name in arm.untimed()))
     missing = Sentence("The times leave out the pairs of {runs}, which recorded none.", runs=some_names(untimed, 6))
-    return [sentence for sentence in (note, missing if untimed else "") if sentence]
+    shares = {run.name: run.record_share for arm in arms for pair in arm.time_pairs() for run in pair}
+    return [sentence for sentence in (note, record_note(shares), missing if untimed else "") if sentence]
 
 
 def pair_verdicts(run: RunFigures, baseline: RunFigures, targets: Targets = DEFAULT_TARGETS) -> dict[str, Verdict]:

@@ -76,6 +76,7 @@ class RunFigures:
     skipped_steps: int | None
     emulated: str
     pressure: float | None
+    record_share: float = 0.0
     machine: Mapping[str, Any] = field(default_factory=dict)
     place: str = ""  # empty for this machine
     run_id: str = ""

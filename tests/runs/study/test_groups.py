@@ -125,6 +125,12 @@ def test_that_times_are_of_the_cpu_where_it_is_busy_and_of_rounds_where_there_ar
     assert (verdict.verdict, verdict.n) == ("met", 8)
 
 
+def test_that_times_which_hold_the_measuring_of_tensors_say_so() -> None:
+    study = _study(BASE, arm("bf16-amp", SEEDS, record_share=0.3))
+    (note,) = [note for note in study.notes if "measuring of tensors" in note]
+    assert "The steps of 5 runs hold the measuring of tensors, up to 30 % of their time" in note
+
+
 def test_that_a_shorter_step_is_a_speed_up_above_one_wherever_it_stands() -> None:
     runs = [*BASE, *arm("bf16-amp", SEEDS, step_s=0.005, memory_bytes=500.0)]
     study = _study(runs)
