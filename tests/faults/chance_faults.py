@@ -158,6 +158,111 @@ def the_rate_of_another_optimizer(opened: Open, broken: bool) -> None:
         warm_up.step()
 
 
+class _Spelling(nn.Module):
+    """The next letter of a chain, by two layers that read one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters, self.hidden, self.head = nn.Embedding(12, 16), nn.Linear(16, 32), nn.Linear(32, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(torch.tanh(self.hidden(self.letters(x))))
+        return out
+
+
+def _spell(opened: Open, rate: float, sharpness: float, *, zeros: bool = False) -> None:
+    model = _Spelling()
+    if zeros:
+        nn.init.zeros_(model.head.weight)
+    optimizer = torch.optim.AdamW(model.parameters(), rate)
+    recorder, chain = opened(model, optimizer), torch.softmax(sharpness * torch.randn(12, 12), 1)
+    for _ in range(160):
+        x = torch.randint(12, (512,))
+        recorder.step(_descend(optimizer, F.cross_entropy(model(x), torch.multinomial(chain[x], 1)[:, 0])))
+
+
+@_planted("rate-too-high", "the first step replaced the weights")
+def a_third_as_the_rate_of_adam(opened: Open, broken: bool) -> None:
+    """The classes are told apart in the end, at 30 times the loss of a usual rate."""
+    model = nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 6))
+    optimizer = torch.optim.Adam(model.parameters(), 0.3 if broken else 1e-3)
+    recorder = opened(model, optimizer)
+    for step in range(200):
+        x, y = blobs(64, seed=step)
+        recorder.step(_descend(optimizer, F.cross_entropy(model(x), y)))
+
+
+@_healthy
+def a_third_as_the_rate_of_descent(opened: Open) -> None:
+    model = _classifier(normed=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.3)
+    recorder = opened(model, optimizer)
+    for step in range(160):
+        x, y = blobs(64, seed=step)
+        recorder.step(_descend(optimizer, F.cross_entropy(model(x), y)))
+
+
+@_healthy
+def small_tables_at_a_high_rate(opened: Open) -> None:
+    """Factors that begin at a hundredth: the first update is larger than they are, and half of the scores is noise."""
+    users, items = nn.Embedding(60, 6), nn.Embedding(40, 6)
+    for each in (users, items):
+        nn.init.normal_(each.weight, std=0.01)
+    optimizer = torch.optim.Adam([users.weight, items.weight], 0.05)
+    recorder, truth = opened(nn.ModuleList([users, items]), optimizer), torch.randn(60, 3) @ torch.randn(3, 40)
+    for _ in range(200):
+        u, i = torch.randint(60, (256,)), torch.randint(40, (256,))
+        scores = truth[u, i] + 1.5 * torch.randn(256)
+        recorder.step(_descend(optimizer, F.mse_loss((users(u) * items(i)).sum(1), scores)))
+
+
+@_healthy
+def a_line_through_noise_at_a_high_rate(opened: Open) -> None:
+    """Small first weights, sixteen inputs, and two thirds of the loss are noise."""
+    model = nn.Linear(16, 1)
+    nn.init.normal_(model.weight, std=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    recorder, w = opened(model, optimizer), torch.randn(16) / 6
+    for _ in range(200):
+        x = torch.randn(128, 16)
+        recorder.step(_descend(optimizer, F.mse_loss(model(x)[:, 0], x @ w + torch.randn(128))))
+
+
+@_healthy
+def a_high_rate_that_is_warmed_up_and_decays(opened: Open) -> None:
+    model = nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 6))
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=200)
+    recorder = opened(model, optimizer)
+    for step in range(200):
+        x, y = blobs(64, seed=step)
+        recorder.step(_descend(optimizer, F.cross_entropy(model(x), y)))
+        schedule.step()
+
+
+@_healthy
+def little_to_learn_at_a_high_rate(opened: Open) -> None:
+    """A twentieth of the loss of a constant at most can be gained, at 0.02."""
+    _spell(opened, 0.02, 0.3)
+
+
+@_healthy
+def little_to_learn_behind_a_head_of_zeros(opened: Open) -> None:
+    _spell(opened, 0.02, 0.3, zeros=True)
+
+
+@_healthy
+def noise_and_a_line_from_zero_at_a_high_rate(opened: Open) -> None:
+    """The first update is infinitely large beside weights of zero, and the loss cannot fall by more than a tenth."""
+    model = nn.Linear(6, 1)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.Adam(model.parameters(), 0.03)
+    recorder, w = opened(model, optimizer), torch.randn(6) / 6
+    for _ in range(200):
+        x = torch.randn(128, 6)
+        recorder.step(_descend(optimizer, F.mse_loss(model(x)[:, 0], x @ w + torch.randn(128))))
+
+
 @_healthy
 def noise_of_which_a_tenth_can_be_learnt(opened: Open) -> None:
     model = nn.Linear(6, 1)

@@ -13,6 +13,7 @@ from tests.faults import (
     constant_faults,
     data_faults,
     deliberate_loops,
+    leaking_faults,
     loss_faults,
     rewritten_faults,
     setup_faults,
@@ -26,7 +27,7 @@ from tests.faults.odd_loops import judged
 
 assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
 assert data_faults and setup_faults and whole_number_faults and loss_faults and vanishing_faults
-assert axis_faults and typical_faults
+assert axis_faults and typical_faults and leaking_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)

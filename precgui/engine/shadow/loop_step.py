@@ -25,7 +25,7 @@ from precgui.engine.shadow.replay_memory import replay_bytes
 from precgui.engine.shadow.semantics import is_float, widened
 from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.stored_update import StoredUpdate
-from precgui.engine.shadow.structure import reads_ahead, softmax_over_batch
+from precgui.engine.shadow.structure import next_token_seen, reads_ahead, softmax_over_batch
 from precgui.engine.shadow.tape import NO_LINE, Tape, TapeOp
 from precgui.sentences import L_, Sentence, first_line
 
@@ -110,6 +110,8 @@ class _Examination:
             self._fits(replay_bytes(before, [*(each.id for each in used), self._loop.roots[-1]]))
             if (ahead := reads_ahead(before, self._clock.begin(len(before.operations)))) is not None:
                 row["reads_ahead"] = ahead
+            if (seen := next_token_seen(before, self._clock.begin(len(before.operations)))) is not None:
+                row["next_token"] = seen
             row |= self._gradients(before, used)
         for stage in loop.stages:
             row |= self._update(stage)

@@ -8,6 +8,7 @@ import numpy as np
 
 from precgui.runs.diagnosis.analysis import (
     base_rate,
+    first_update,
     is_adaptive,
     lower_rate,
     median,
@@ -38,6 +39,13 @@ _HIGH_RATE = 0.02  # of an optimizer like Adam, whose updates are of the size of
 _LARGE_UPDATES = 0.01  # of the weights, median of the second half
 _ONE_CLASS, _FEWEST_OF_A_BATCH, _FEWEST_BATCHES = 0.9, 16, 3
 _RISE, _NOTICED = 0.03, 4.0  # of the loss above its least quarter, and standard errors
+_FIRST_STEPS, _LEAPT = 10, 1.5  # steps, and the largest loss of these over that before any update
+# Ten steps in one direction that raise a loss to 10 times that of a constant: as many in all directions, which go the
+# root of 10 as far, raise it by about as much as it is. Steps as large as half of the first weights: after four of them
+# no weight is where it was.
+_FAR_LEAPT, _FAR_LEFT = 10.0, 0.3
+_FAR_MOVED, _FAR_MOVED_LEFT = 0.5, 0.5
+_STAYS = 0.5  # of the rate, median of the second half
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class Chance:
     constant: float
     late: float
     best: float  # the smallest quotient of a loss and its constant
+    unit: float = 1.0  # the recorded loss, over the one that was compared
 
 
 @np.errstate(all="ignore")
@@ -79,7 +88,7 @@ def chance_of(m: Measurements) -> Chance | None:
     late = float(m.loss[-(m.n // 4) :].mean()) / unit
     return Chance(
         seen[-1][0], seen[-1][1], float(np.mean([row[2] for row in seen])), float(np.mean([row[3] for row in seen])),
-        late, float(np.mean([row[4] for row in seen])),
+        late, float(np.mean([row[4] for row in seen])), unit,
     )  # fmt: skip
 
 
@@ -292,15 +301,20 @@ def rate_too_high(m: Measurements) -> Answer:
     noise = float(np.sqrt(least.var() / len(least) + quarters[3].var() / len(quarters[3])))
     risen = rise > _RISE and late - lowest > _NOTICED * noise
     if not (rate >= _HIGH_RATE and typical > _LARGE_UPDATES and risen):
-        return RuledOut(
-            "rate-too-high",
-            Sentence(
-                "because a step changes the weights by {typical} at a rate of {rate:.3g}, and the loss ends at "
-                "{late:.3g} times that of its least quarter",
-                typical=percent(typical),
-                rate=rate,
-                late=late / lowest,
-            ),
+        thrown = _thrown_away(m, found, rate)
+        return (
+            [thrown]
+            if thrown is not None
+            else RuledOut(
+                "rate-too-high",
+                Sentence(
+                    "because a step changes the weights by {typical} at a rate of {rate:.3g}, and the loss ends at "
+                    "{late:.3g} times that of its least quarter",
+                    typical=percent(typical),
+                    rate=rate,
+                    late=late / lowest,
+                ),
+            )
         )
     proof = Evidence(
         L_("rate >= 0.02, |update| / |weights| > 0.01, and a loss that rises by > 3 % and 4 standard errors"),
@@ -321,6 +335,54 @@ def rate_too_high(m: Measurements) -> Answer:
              blame=blame_of_symptom(m),
         )
     ]  # fmt: skip
+
+
+def _moves(m: Measurements) -> float:
+    """The median update of the second half, of the norm of the weights before the first one."""
+    updates, weights = m.table("update"), m.table("weight")
+    if updates is None or weights is None or not len(weights.total_l2):
+        return 0.0
+    late = updates.total_l2[updates.steps > m.steps[m.n // 2]]
+    return median(late) / max(float(weights.total_l2[0]), 1e-30) if len(late) else 0.0
+
+
+def _thrown_away(m: Measurements, found: Chance, rate: float) -> Finding | None:
+    """A first update as large as the weights that it began with, at a rate that stays, and a loss which that raised and
+    which has not come far below that of a constant since."""
+    began, first = first_update(m), float(m.loss[0]) / found.unit
+    highest = float(m.loss[:_FIRST_STEPS].max()) / found.unit
+    leapt = highest / max(first, found.constant)
+    if began is None or not began[1] >= _JUMPED or not leapt > _LEAPT:
+        return None
+    least = _FAR_LEFT if leapt >= _FAR_LEAPT else _FAR_MOVED_LEFT if _moves(m) >= _FAR_MOVED else LITTLE
+    stays = rate >= _HIGH_RATE and median(m.lr[m.n // 2 :]) >= _STAYS * rate
+    if not stays or not found.late >= least * found.constant:
+        return None
+    step, ratio = began
+    proof = Evidence(
+        Sentence(
+            "rate >= 0.02 that stays, |first update| >= |weights|, loss in the first 10 steps >= {leapt:g} times and "
+            "at the end >= {least:g} times that of the best constant answer",
+            leapt=_FAR_LEAPT if leapt >= _FAR_LEAPT else _LEAPT, least=least,
+        ),
+        {"rate": rate, "update": ratio, "loss_first": first, "loss_highest": highest, "constant": found.constant,
+         "late": found.late},
+        Sentence(
+            "At a rate of {rate:.3g} the update of step {step} was {ratio:.3g} times as large as the weights before "
+            "it (L2 norms): the loss rose from {first:.4g} to {highest:.4g}. It ends at {late:.4g}, where the same "
+            "answer to all inputs has {constant:.4g}.",
+            rate=rate, step=step, ratio=ratio, first=first, highest=highest, late=found.late, constant=found.constant,
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return Finding(
+        "rate-too-high", "warning",
+        L_("The learning rate is too high: the first step replaced the weights, and little is learnt"), step,
+        int(m.steps[-1]), (proof,),
+        L_("Lower the rate to 0.001, as is usual for optimizers like Adam, and warm it up."),
+        0.8, "Kingma and Ba 2015", config_change={"optimizer.lr": 1e-3}, certainty="estimate",
+        blame=blame_of_symptom(m),
+    )  # fmt: skip
 
 
 RULES = (

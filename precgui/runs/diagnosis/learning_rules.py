@@ -33,6 +33,7 @@ _PULL_ALIKE, _PULL_SHARE, _FEWEST_PULLED = 0.15, 0.8, 4  # deviation of |g| / |w
 _SATURATED = 0.97  # rms of outputs that end at 1
 _LITTLE_LEARNT = 0.5  # of the loss of the best constant is left
 _SEEN_UNSHIFTED, _REPEATED = 2, 0.1  # steps with targets that are the inputs; of the first loss is left
+_PEEKED, _COUPLED = 0.25, 0.1  # of the loss without the next token; of what the token is worth, in other sequences
 _FLAT = 0.6  # share of the results of a function, in a model that is no better than a constant
 
 
@@ -424,7 +425,56 @@ def unshifted_targets(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def _worth(row: Mapping[str, Any]) -> float:
+    """How much of its loss a model is spared since it sees the next token."""
+    return number(row, "hidden") - number(row, "loss")
+
+
+def reads_ahead(m: Measurements) -> Answer:
+    """A model that is to predict the next token of a sequence, and sees it."""
+    rows = [
+        (whole(each, "step"), each["next_token"]) for each in m.fact_rows("exact_steps")
+        if isinstance(each.get("next_token"), Mapping)
+    ]  # fmt: skip
+    if not m.own_loop or not m.n or not rows:
+        return None
+    step, row = max(rows, key=lambda pair: float(np.nan_to_num(_worth(pair[1]), nan=-np.inf)))
+    if not _worth(row) > _PEEKED * number(row, "hidden") or not number(row, "others") < _COUPLED * _worth(row):
+        return RuledOut(
+            "reads-ahead",
+            Sentence(
+                "because the loss at a position goes from {loss:.3g} to {hidden:.3g} where the next token is another "
+                "one",
+                loss=number(row, "loss"), hidden=number(row, "hidden"),
+            ),
+        )  # fmt: skip
+    proof = Evidence(
+        L_("targets = next tokens; (loss with another next token - loss) / loss with another next token > 0.25"),
+        {"step": step, "loss": number(row, "loss"), "hidden": number(row, "hidden"), "others": number(row, "others")},
+        Sentence(
+            "In step {step} position {position} is to predict the next token of its sequence: the cross entropy is "
+            "{loss:.3g}. With another token in its place at the input, and the same target, it is {hidden:.3g} "
+            "({sequences} sequences): the model reads what it is to predict. A causal model has the same loss in both.",
+            step=step, position=whole(row, "position"), loss=number(row, "loss"), hidden=number(row, "hidden"),
+            sequences=whole(row, "sequences"),
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "reads-ahead", "warning", L_("Each position sees the token that it is to predict: there is no causal mask"),
+            step, int(m.steps[-1]), (proof,),
+            L_(
+                "Give each attention a causal mask (is_causal=True, or a mask that leaves out all later positions), "
+                "and pad convolutions before the sequence only."
+            ), 0.95,
+            "docs/diagnosis.md", certainty="exact", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
 RULES = (
+    Rule("reads-ahead", "C", L_("Is the next token hidden from the model that predicts it?"), reads_ahead),
     Rule("unshifted-targets", "C", L_("Are the targets others than the inputs?"), unshifted_targets),
     Rule("batch-norm-gap", "C", L_("Has batch norm enough values?"), batch_norm_gap),
     Rule("weights-shrink", "C", L_("Do the weights keep their size?"), weights_shrink),

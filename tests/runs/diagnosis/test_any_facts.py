@@ -37,6 +37,7 @@ BROKEN = {"finite": False, "finite_in_fp64": True, "cause": {
 EXACT = {
     "step": 2, "operations": 40, "seconds": 0.1, "loss": 2.0, "loss_fp64": 1.0, "finite": True, "finite_in_fp64": True,
     "gradient_error": 0.9, "cause": CAUSE, "updates": UPDATES, "reads_ahead": False,
+    "next_token": {"loss": 0.1, "hidden": 2.0, "others": 0.0, "position": 4, "sequences": 8},
     "softmax_over_batch": {"operation": "_softmax", "line": "a.py:5", "module": "", "samples": 8, "classes": 3},
 }  # fmt: skip
 NOT_FINITE = {

@@ -1,0 +1,172 @@
+"""Models that see what they are to predict, parts of a loss that reach nothing, and sound loops that look like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.faults.class_faults import _fault as fault
+from tests.faults.class_faults import _healthy as healthy
+from tests.faults.published_faults import Open
+
+LETTERS, WIDTH, LENGTH = 11, 24, 12
+Words = Callable[[Tensor], tuple[Tensor, Tensor]]  # sequences to scores and targets
+
+
+def _sentences(chain: Tensor, count: int = 24) -> Tensor:
+    text = [torch.randint(LETTERS, (count,))]
+    for _ in range(LENGTH):
+        text.append(torch.multinomial(chain[text[-1]], 1)[:, 0])
+    return torch.stack(text, 1)
+
+
+def _speak(opened: Open, model: nn.Module, words: Words, *, steps: int = 135) -> None:
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    recorder, chain = opened(model, optimizer), torch.softmax(2 * torch.randn(LETTERS, LETTERS), 1)
+    for _ in range(steps):
+        scores, targets = words(_sentences(chain))
+        loss = F.cross_entropy(scores.flatten(0, 1), targets.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+class _Attention(nn.Module):
+    """Heads by hand: softmax of products, with a mask or without."""
+
+    def __init__(self, *, causal: bool) -> None:
+        super().__init__()
+        self.letters, self.places = nn.Embedding(LETTERS, WIDTH), nn.Embedding(LENGTH + 1, WIDTH)
+        self.both, self.back = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, LETTERS)
+        self.causal = causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.shape[1]
+        h = self.letters(x) + self.places(torch.arange(length))
+        q, k, v = self.both(self.norm(h)).chunk(3, -1)
+        scores = q @ k.transpose(1, 2) / WIDTH**0.5
+        if self.causal:
+            scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), float("-inf"))
+        out: Tensor = self.head(h + self.back(scores.softmax(-1) @ v))
+        return out
+
+
+@fault("reads-ahead", "no causal mask", "is_causal=True")
+def heads_without_a_mask(opened: Open) -> None:
+    model = _Attention(causal=False)
+    _speak(opened, model, lambda text: (model(text[:, :-1]), text[:, 1:]))
+
+
+@fault("reads-ahead", "no causal mask", "is_causal=True")
+def heads_without_a_mask_and_positions_first(opened: Open) -> None:
+    """The loop pads the targets of the last position, and gives the loss an axis of classes in the middle."""
+    model = _Attention(causal=False)
+
+    def words(text: Tensor) -> tuple[Tensor, Tensor]:
+        targets = F.pad(text[:, 1:], (0, 1), value=-100)
+        return model(text).transpose(0, 1), targets.t()
+
+    _speak(opened, model, words)
+
+
+@healthy
+def heads_with_a_mask(opened: Open) -> None:
+    model = _Attention(causal=True)
+    _speak(opened, model, lambda text: (model(text[:, :-1]), text[:, 1:]))
+
+
+class _Window(nn.Module):
+    """A convolution over three letters, of which the last one is the present or the next one."""
+
+    def __init__(self, *, causal: bool, normed: bool = False) -> None:
+        super().__init__()
+        self.letters, self.causal = nn.Embedding(LETTERS, WIDTH), causal
+        self.mix, self.head = nn.Conv1d(WIDTH, WIDTH, 3), nn.Conv1d(WIDTH, LETTERS, 1)
+        self.norm = nn.BatchNorm1d(WIDTH) if normed else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.pad(self.letters(x).transpose(1, 2), (2, 0) if self.causal else (1, 1))
+        out: Tensor = self.head(torch.relu(self.norm(self.mix(h)))).transpose(1, 2)
+        return out
+
+
+@fault("reads-ahead", "no causal mask", "convolutions")
+def a_convolution_padded_on_both_sides(opened: Open) -> None:
+    """The loop shifts the outputs, not the inputs."""
+    model = _Window(causal=False)
+    _speak(opened, model, lambda text: (model(text)[:, :-1], text[:, 1:]))
+
+
+@healthy
+def a_convolution_padded_before_and_normed_over_the_batch(opened: Open) -> None:
+    """Statistics of the batch know a little of what comes later."""
+    model = _Window(causal=True, normed=True)
+    _speak(opened, model, lambda text: (model(text)[:, :-1], text[:, 1:]))
+
+
+class _Summary(nn.Module):
+    """An autoencoder: one vector knows all of the text, and the decoder reads the embedding that the encoder has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters = nn.Embedding(LETTERS, WIDTH)
+        self.encoder = nn.GRU(WIDTH, WIDTH, batch_first=True, bidirectional=True)
+        self.decoder, self.head = nn.GRU(3 * WIDTH, 2 * WIDTH, batch_first=True), nn.Linear(2 * WIDTH, LETTERS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.letters(x)
+        summary = torch.cat(tuple(self.encoder(h)[1]), 1)
+        given = torch.cat((h[:, :-1], summary[:, None].expand(-1, LENGTH, -1)), 2)
+        out: Tensor = self.head(self.decoder(given)[0])
+        return out
+
+
+@healthy
+def an_autoencoder_of_text(opened: Open) -> None:
+    model = _Summary()
+    _speak(opened, model, lambda text: (model(text), text[:, 1:]))
+
+
+class _Translator(nn.Module):
+    """An encoder that reads in both directions, and a decoder with a mask, with one table of letters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters, self.places = nn.Embedding(LETTERS, WIDTH), nn.Embedding(LENGTH + 1, WIDTH)
+        self.layers = nn.Transformer(WIDTH, 2, 1, 1, 2 * WIDTH, 0.0, batch_first=True)
+        self.head = nn.Linear(WIDTH, LETTERS)
+
+    def _read(self, x: Tensor) -> Tensor:
+        out: Tensor = self.letters(x) + self.places(torch.arange(x.shape[1]))
+        return out
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        out: Tensor = self.head(self.layers(self._read(source), self._read(target), tgt_mask=mask, tgt_is_causal=True))
+        return out
+
+
+@healthy
+def a_text_that_is_copied_by_an_encoder_and_a_decoder(opened: Open) -> None:
+    """Both read the same letters: the encoder is meant to see all of them."""
+    model = _Translator()
+    _speak(opened, model, lambda text: (model(text, text[:, :-1]), text[:, 1:]))
+
+
+@healthy
+def gaps_that_both_sides_tell(opened: Open) -> None:
+    """Each position predicts the next letter from all others, that one hidden from it."""
+    letters, mix, head = nn.Embedding(LETTERS, WIDTH), nn.Linear(4 * WIDTH, WIDTH), nn.Linear(WIDTH, LETTERS)
+    model = nn.ModuleList([letters, mix, head])
+
+    def words(text: Tensor) -> tuple[Tensor, Tensor]:
+        h = letters(text)
+        sides = torch.cat((h[:, :-3], h[:, 1:-2], h[:, 3:], h[:, 3:] * h[:, 1:-2]), 2)
+        return head(torch.relu(mix(sides))), torch.where(torch.arange(LENGTH) < LENGTH - 2, text[:, 1:], -100)[:, 1:-1]
+
+    _speak(opened, model, words)
