@@ -64,8 +64,8 @@ class SquareNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x * self.factor
-        if torch.is_autocast_enabled("cpu"):
-            x = x.to(torch.get_autocast_dtype("cpu"))
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6 * self.factor**2)
 
 

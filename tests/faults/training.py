@@ -55,6 +55,7 @@ class Setting:
     lr_at: Callable[[int], float] | None = None  # a factor on the rate
     backoff: float = 0.5  # of the scaler
     growth_factor: float = 2.0
+    device: str = "cpu"
     autocast_dtype: torch.dtype | None = None  # in place of that of the precision
 
 
@@ -94,14 +95,15 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.qkv(x).chunk(3, -1)
         scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
-        above = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        above = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         if self.masks == 1:
             scores = scores.masked_fill(above, -math.inf)
         else:
             mask = torch.zeros_like(scores) + above * torch.finfo(scores.dtype).min
             for _ in range(self.masks):
                 scores = scores + mask
-            scores = scores + torch.where(torch.arange(x.shape[1]) == 0, -math.inf, 0.0)[:, None].to(scores.dtype)
+            first = torch.arange(x.shape[1], device=x.device) == 0
+            scores = scores + torch.where(first, -math.inf, 0.0)[:, None].to(scores.dtype)
         return self.out(self.softmax(scores) @ v)
 
 
@@ -180,11 +182,12 @@ class _Loop:
             self.model.to(self.dtype)
         if setting.edit and not setting.edit_at:
             setting.edit(self.model)
+        self.model.to(setting.device)
         self.lr = setting.lr or RATES[setting.model, setting.optimizer]
         self.optimizer = self._optimizer()
         fp16 = setting.precision.startswith("fp16") and not setting.loop & {"no_scaler"}
         self.scaler = torch.amp.GradScaler(
-            "cpu", init_scale=setting.init_scale, growth_interval=setting.growth_interval,
+            setting.device, init_scale=setting.init_scale, growth_interval=setting.growth_interval,
             backoff_factor=setting.backoff, growth_factor=setting.growth_factor,
             enabled=fp16 or "idle_scaler" in setting.loop,
         )  # fmt: skip
@@ -214,7 +217,7 @@ class _Loop:
             inputs = inputs.to(self.dtype)
         amp = self.setting.precision.endswith("-amp") and "no_autocast" not in self.setting.loop
         dtype = self.setting.autocast_dtype or self.dtype
-        with torch.autocast("cpu", dtype) if amp else contextlib.nullcontext():
+        with torch.autocast(self.setting.device, dtype) if amp else contextlib.nullcontext():
             outputs: Tensor = self.model(inputs)
         return outputs.detach().requires_grad_() if "detached" in self.setting.loop else outputs
 
@@ -231,11 +234,12 @@ class _Loop:
         flags, setting = self.setting.loop, self.setting
         if setting.edit and setting.edit_at == step:
             setting.edit(self.model)
+            self.model.to(setting.device)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(self.scheduled + 1)
         if "keep_gradients" not in flags:
             self.model.zero_grad()
-        total = torch.zeros(())
+        total = torch.zeros((), device=setting.device)
         for part, wanted in zip(inputs.chunk(setting.accumulation), targets.chunk(setting.accumulation), strict=True):
             loss = (setting.loss or cross_entropy)(self.forward(part), wanted) / setting.accumulation
             (loss if "idle_scaler" in flags else self.scaler.scale(loss)).backward()
@@ -321,7 +325,7 @@ def losses(loop: _Loop) -> Iterator[Tensor]:
     for step, (inputs, targets) in enumerate(batches(setting, setting.batches_seed, setting.steps), 1):
         if setting.data:
             inputs, targets = setting.data(step, inputs, targets)
-        yield loop.step(step, inputs, targets)
+        yield loop.step(step, inputs.to(setting.device), targets.to(setting.device))
 
 
 def progress(setting: Setting) -> Progress:
@@ -364,6 +368,7 @@ def _told(setting: Setting) -> str:
 def evaluate(loop: _Loop) -> float:
     model, loop.model = loop.model, copy.deepcopy(loop.ema).float() if loop.ema is not None else loop.model
     loop.model.eval()
-    losses = [cross_entropy(loop.forward(x).float(), y) for x, y in batches(loop.setting, 12345, 6)]
+    place = loop.setting.device
+    losses = [cross_entropy(loop.forward(x.to(place)).float(), y.to(place)) for x, y in batches(loop.setting, 12345, 6)]
     loop.model = model.train()
     return float(torch.stack(losses).mean())

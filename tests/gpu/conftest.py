@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,20 +13,42 @@ import torch
 from precgui.engine.torch_facts import torch_facts
 from precgui.hardware.detect import detect
 from precgui.hardware.device import Device
+from tests.gpu.place import REHEARSED
 
 
 @pytest.fixture(autouse=True)
 def needs_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Skips without a GPU; what a test keeps goes to its own folder."""
-    if not torch.cuda.is_available():
+    if not REHEARSED and not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
     monkeypatch.setenv("PRECGUI_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("PRECGUI_STATE", str(tmp_path / "state"))
 
 
+def pytest_configure() -> None:
+    torch.set_num_threads(2)  # the machine is shared by workers of xdist, and loads are those of a GPU
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Keeps a line on what was seen, which stands at the end of what pytest prints."""
+    return lambda line: record_property("told", line)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [each for kind in ("passed", "failed") for each in terminalreporter.stats.get(kind, [])]
+    lines = [str(line) for each in reports for name, line in each.user_properties if name == "told"]
+    if lines:
+        terminalreporter.section("what was seen")
+        for line in sorted(lines):
+            terminalreporter.write_line(f"SEEN {line}")
+
+
 @pytest.fixture
 def gpu() -> Device:
     """The first GPU of torch as precgui detects it."""
+    if REHEARSED:
+        pytest.skip("needs an NVIDIA GPU: this is a rehearsal on another device")
     found = detect(torch_facts()).device("cuda:0")
     assert found is not None
     return found

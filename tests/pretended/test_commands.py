@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from precgui import open_run
+from tests.devices.commands import QUICK, check_resumed, differences, words_of
 from tests.pretended.conftest import Script
 from tests.pretended.test_training import CLOSE, rows_of
 
 DEVICES = ("cuda:0", "cpu")
-QUICK = ("data.batch_size=16", "threads=1", "record.budget=100")
 LONG = bool(os.environ.get("PRETENDED_LONG"))
 REPLAYED = ("bf16-amp", "fp8", "nvfp4") if LONG else ("bf16-amp",)
 RESUMED = ("fp16-amp", "bf16-sr", "int8-qat")
@@ -23,8 +23,7 @@ Rows = dict[str, list[dict[str, Any]]]  # on both devices
 
 
 def _command(*words: str, settings: tuple[str, ...] = ()) -> str:
-    sets = [word for setting in settings for word in ("--set", setting)]
-    return f"print_command(*{[*words, *sets]!r})"
+    return f"print_command(*{words_of(*words, settings=settings)!r})"
 
 
 def _in_pairs(on_pretended_gpu: Script, calls: dict[str, list[str]], *, in_children: bool = False) -> Rows:
@@ -72,31 +71,13 @@ def _long_calls(folder: Path) -> dict[str, list[str]]:
     return calls
 
 
-def _same(own: Any, other: Any, close: float, place: str = "") -> list[str]:
-    """The places at which two documents differ; times, devices and files are not compared."""
-    if isinstance(own, dict) and isinstance(other, dict):
-        keys = own.keys() | other.keys()
-        return [d for key in keys - _OF_DEVICE for d in _same(own.get(key), other.get(key), close, f"{place}.{key}")]
-    if isinstance(own, list) and isinstance(other, list) and len(own) == len(other):
-        return [d for n, pair in enumerate(zip(own, other, strict=True)) for d in _same(*pair, close, f"{place}[{n}]")]
-    if isinstance(own, float) and isinstance(other, float):
-        alike = own == pytest.approx(other, rel=close, abs=close, nan_ok=True)
-    else:
-        alike = own == other
-    return [] if alike else [f"{place}: {own!r}, on the CPU {other!r}"]
-
-
-_OF_DEVICE = {"run", "time_s", "before_first_step_s", "step_s_median", "samples_per_s", "memory_peak_bytes", "energy_j",
-              "notes", "message", "verdict_text", "anatomy", "device", "tensor_use", "latency_s", "file"}  # fmt: skip
-
-
 @pytest.mark.parametrize("step", ["2", "3"])
 @pytest.mark.parametrize("name", REPLAYED)
 def test_that_a_step_of_a_gpu_is_replayed_with_the_figures_of_the_cpu(rows: Rows, name: str, step: str) -> None:
     own, other = rows[f"replay {name} {step}"]
     assert own["code"] == other["code"], own["told"]
     assert own["document"]["gradient_error"] > 0
-    assert _same(own["document"], other["document"], 1e-6) == []
+    assert differences(own["document"], other["document"], 1e-6) == []
     notes = " ".join(own["document"]["notes"])
     assert "to the last bit" in notes or "made from its snapshot" in notes, notes
     assert own["document"]["anatomy"].keys() == other["document"]["anatomy"].keys()
@@ -105,7 +86,7 @@ def test_that_a_step_of_a_gpu_is_replayed_with_the_figures_of_the_cpu(rows: Rows
 def test_that_layers_are_compared_on_a_gpu_as_on_the_cpu(rows: Rows) -> None:
     own, other = rows["layers"]
     assert (own["code"], other["code"]) == (0, 0), own["told"]
-    assert _same(own["document"], other["document"], 1e-6) == []
+    assert differences(own["document"], other["document"], 1e-6) == []
     assert own["document"]["layers"]
 
 
@@ -122,12 +103,7 @@ def test_that_the_shadow_of_a_step_on_a_gpu_is_that_of_the_cpu(rows: Rows) -> No
 @pytest.mark.parametrize("name", RESUMED)
 def test_that_a_run_on_a_gpu_goes_on_to_the_last_bit(rows: Rows, name: str) -> None:
     own, other = rows[f"resumed {name}"]
-    status, message = own["failed"]
-    assert (status, message.endswith("the loop is broken")) == ("failed", True)
-    assert own["ended"] == ["completed", ""]
-    cut = dict(map(tuple, own["cut"]))  # a step that was made twice has the losses of the second time
-    assert cut == dict(map(tuple, own["whole"]))
-    assert [step for step, _ in own["whole"]] == [1, 2, 3, 4, 5]
+    check_resumed(own)
     on_cpu = [loss for _, loss in other["whole"]]
     assert [loss for _, loss in own["whole"]] == pytest.approx(on_cpu, rel=CLOSE.get(name, 1e-6))
 
@@ -136,11 +112,11 @@ def test_that_a_run_on_a_gpu_goes_on_to_the_last_bit(rows: Rows, name: str) -> N
 def test_that_training_for_int8_ends_on_a_gpu_with_the_model_of_the_cpu(rows: Rows) -> None:
     own, other = rows["qat"]
     assert own["code"] == other["code"] == 0, own["told"]
-    assert _same(own["document"], other["document"], 1e-6) == []
+    assert differences(own["document"], other["document"], 1e-6) == []
     folder = Path(rows["folder"][0]["path"])
     with open_run(folder / "qat-cud.h5") as of_gpu, open_run(folder / "qat-cpu.h5") as of_cpu:
         measured, on_cpu = (run.environment["quantised"] for run in (of_gpu, of_cpu))
-    assert _same(measured, on_cpu, 1e-6) == []
+    assert differences(measured, on_cpu, 1e-6) == []
     assert len(measured["layers"]) == 4
     assert (folder / "qat-cud.int8.pt").stat().st_size == (folder / "qat-cpu.int8.pt").stat().st_size
 
@@ -152,7 +128,7 @@ def test_that_twins_on_a_gpu_have_the_losses_of_the_cpu(on_pretended_gpu: Script
         _command(*words, settings=("train.max_steps=24", *QUICK, f"device={device}")) for device in DEVICES
     ]})["twin"]  # fmt: skip
     assert own["code"] == other["code"] == 0, own["told"]
-    assert _same(own["document"], other["document"], 1e-6) == []
+    assert differences(own["document"], other["document"], 1e-6) == []
     assert len(own["document"]["branches"]) == 10
 
 

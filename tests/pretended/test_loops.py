@@ -8,26 +8,11 @@ from typing import Any
 import pytest
 
 from precgui import open_run
+from tests.devices.foreign_loops import OWN_WAITS, WATCHED
 from tests.pretended.conftest import Script
 from tests.pretended.test_training import rows_of
 
-# Loops, and how often each of them makes the host wait in a step by itself: FP16 for the gradients that are not finite,
-# the recurrent one for a batch from pageable memory.
-OWN_WAITS = {
-    "plain": 0,
-    "scaled": 1,
-    "fused": 0,
-    "recurrent": 1,
-    "accumulated": 0,
-    "adversarial": 0,
-    "spread": 0,
-    "graph": 0,
-    "attending": 0,
-}
 STEPS = 10 if os.environ.get("PRETENDED_LONG") else 6
-# All operations of these steps are watched, and they are made again in FP64, for which the step before looks through
-# the weights.
-WATCHED = (1, 2, 8)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 
 from precgui.config import PRECISIONS
 from precgui.config.recipes import RECIPES
-from precgui.config.refusals import WITH_ADAPTERS
+from tests.devices.runs import DOWNLOADED, EVERY_PRECISION, SMALL, refusal
 from tests.pretended.conftest import Script
 
 _BEGIN = """
@@ -39,31 +39,19 @@ AHEAD = {"fp16-amp": 0, "fp16-pure": 0}
 FP8_SCALINGS = ("tensorwise", "rowwise")
 SCHEDULE = "precision_schedule=step:3=bf16-amp, step:4=fp16-amp"
 QUICK_PRECISIONS = ("fp32", "fp16-amp", "bf16-sr", "fp8", "nvfp4")
-QUICK_RECIPES = {"regression-precise": (), "digits-pruned": (), "cartpole-quick": (), "digits-scale-demo": ()}
+QUICK_RECIPES = ("regression-precise", "digits-pruned", "cartpole-quick", "digits-scale-demo")
 # The weights grow beyond all bounds, or a step does not go on where the loss is not finite.
 DIVERGING = {
     "diverging": ("precision=fp16-amp", "scaling.mode=none", "optimizer.lr=10"),
 }
 if os.environ.get("PRETENDED_LONG"):
     DIVERGING["stopping"] = (*DIVERGING["diverging"], "train.stop_at_nonfinite=true")
-LONG_RECIPES = {
-    "digits-adamw": (), "digits-long": (), "digits-int8": (), "gan-quick": (),
-    "gpt-quick": ("model.size=small",), "lstm-quick": (), "segmentation-quick": (), "detection-quick": (),
-    "speech-quick": (), "recommender-quick": (),
-    "gpt-qlora": ("model.size=small", "base.train_steps=2"),
-}  # fmt: skip
+LONG_RECIPES = {name: settings for name, settings in SMALL.items() if name not in ("digits-quick", *QUICK_RECIPES)}
 # Not 270 skipped tests in `make test`.
 IN_EVERY_PRECISION = (*QUICK_RECIPES, *LONG_RECIPES) if os.environ.get("PRETENDED_LONG") else ()
-# `emulated:` and the name of a format has a class of its own.
-EVERY_PRECISION = (*PRECISIONS, "emulated:e5m2")
-REFUSED = "adapter.kind = lora goes with {}, not with {}; base.format holds the base in other formats"
 # Recipes that the pretended device cannot run, each with the reason.
 CANNOT = {
-    "gpt-two-ranks": "NCCL does not start without a GPU",
-    **dict.fromkeys((name for name, (_, config) in RECIPES.items() if config.task not in (
-        "digits", "text", "segmentation", "detection", "regression", "speech", "recommender",
-        "gan", "cartpole",
-    )), "its data are downloaded"),
+    "gpt-two-ranks": "NCCL does not start without a GPU", **dict.fromkeys(DOWNLOADED, "its data are downloaded"),
 }  # fmt: skip
 
 
@@ -105,7 +93,7 @@ def _in(precision: str) -> str:
 def quick(on_pretended_gpu: Script) -> dict[str, dict[str, Any]]:
     """The rows of the short table, all of one process, because its start takes longer than they do."""
     calls = {precision: _in(precision) for precision in QUICK_PRECISIONS}
-    calls |= {recipe: _call(recipe, *settings) for recipe, settings in QUICK_RECIPES.items()}
+    calls |= {recipe: _call(recipe, *SMALL[recipe]) for recipe in QUICK_RECIPES}
     calls |= {name: _call("digits-quick", *settings, steps=7) for name, settings in DIVERGING.items()}
     calls["schedule"] = _call("digits-quick", "precision=fp32", SCHEDULE, steps=STEPS)
     calls |= {f"fp8 {name}": f"print_native_fp8('precision_options.fp8_scaling={name}')" for name in FP8_SCALINGS}
@@ -196,10 +184,8 @@ def test_that_a_task_has_the_losses_of_the_cpu_in_every_precision(
     on_pretended_gpu: Script, recipe: str, precision: str
 ) -> None:
     """Each in a process of its own, whose end hides no other; `digits-quick` has a row for each precision above."""
-    settings = {**LONG_RECIPES, **QUICK_RECIPES}[recipe]
-    (row,) = rows_of(on_pretended_gpu, [_call(recipe, *settings, f"precision={precision}")])
-    if recipe == "gpt-qlora" and precision not in WITH_ADAPTERS:
-        sentence = REFUSED.format(", ".join(WITH_ADAPTERS), precision)
+    (row,) = rows_of(on_pretended_gpu, [_call(recipe, *SMALL[recipe], f"precision={precision}")])
+    if sentence := refusal(recipe, precision):
         assert row["refused"] == {"cuda:0": sentence, "cpu": sentence}
     else:
         nan_ok = precision == "fp16-pure"  # in which AdamW's epsilon of 1e-8 is 0

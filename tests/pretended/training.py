@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from precgui import config
-from precgui.engine import precisions
-from precgui.engine.errors import EngineError
-from precgui.engine.train import train
-from precgui.events import Event, Incident, RunEnded, RunStarted, StepDone, TensorStats
+from precgui.events import Event, RunEnded, RunStarted, StepDone
 from precgui.job import Job
+from tests.devices.runs import fp8_errors, run_on
 from tests.pretended import host_math
 
 
@@ -25,74 +21,37 @@ def print_run(
     of_gpu: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Print one line of JSON: losses on both devices, and counts of each step on the pretended one; `refused` has the
-    sentence of each device on which the config is refused.
-
-    A run that does not go `to_the_end` stops after its last step, without a validation. The budget is so large that
-    which tensors are measured in a step does not depend on the time that the others took. `of_gpu` are settings that
-    the run on the CPU has not.
+    sentence of each device on which the config is refused. `of_gpu` are settings that the run on the CPU has not.
     """
-    common = [*settings, f"train.max_steps={steps}", "data.batch_size=16", "record.budget=100"]
-    places = (device, "cpu")
-    result: dict[str, Any] = {name: {place: [] for place in places} for name in ("losses", "incidents", "gradients")}
-    result |= {"steps": [], "refused": {}}
+    result: dict[str, Any] = {name: {} for name in ("losses", "incidents", "gradients", "refused")} | {"steps": []}
     updates = [0]
 
     def count(*_: Any) -> None:
         updates[0] += 1
 
+    def seen(event: Event) -> None:
+        if isinstance(event, StepDone):
+            ahead = updates[0] - event.step  # updates that were queued before the host waited for this step
+            graphs = host_math.record.operations["graph"]
+            result["steps"].append({**host_math.counts(), "skipped": event.skipped, "ahead": ahead, "graphs": graphs})
+        if isinstance(event, (StepDone, RunStarted)):
+            host_math.record.clear()
+
     host_math.elsewhere.clear()
     counter = register_optimizer_step_post_hook(count)
-    for place in places:
-        losses: list[float] = result["losses"][place]
-        updates[0] = 0
-
-        def emit(event: Event, place: str = place) -> None:
-            if isinstance(event, StepDone):
-                result["losses"][place].append(event.loss)
-            if isinstance(event, Incident) and event.kind.startswith("nonfinite"):
-                result["incidents"][place].append([event.step, event.kind, event.module])
-            if isinstance(event, TensorStats) and event.kind == "gradient":
-                result["gradients"][place].append(event.step)
-            if place != "cpu" and isinstance(event, StepDone):
-                ahead = updates[0] - event.step  # updates that were queued before the host waited for this step
-                graphs = host_math.record.operations["graph"]
-                row = {**host_math.counts(), "skipped": event.skipped, "ahead": ahead, "graphs": graphs}
-                result["steps"].append(row)
-            if isinstance(event, (StepDone, RunStarted)):
-                host_math.record.clear()
-
-        def stopped(losses: list[float] = losses) -> bool:
-            return len(losses) == steps and not to_the_end
-
-        own = () if place == "cpu" else of_gpu
-        try:
-            train(config.load(recipe, [*common, *own, f"device={place}"]), emit, stopped)
-        except (config.ConfigError, EngineError) as error:
-            result["refused"][place] = str(error)
+    own = run_on(device, recipe, *settings, *of_gpu, steps=steps, to_the_end=to_the_end, seen=seen)
     counter.remove()
+    for place, ran in ((device, own), ("cpu", run_on("cpu", recipe, *settings, steps=steps, to_the_end=to_the_end))):
+        result["losses"][place], result["gradients"][place] = ran.losses, ran.gradients
+        result["incidents"][place] = ran.incidents
+        result["refused"] |= {place: ran.refused} if ran.refused else {}
     print("ROW " + json.dumps({**result, "lost": host_math.lost(), "elsewhere": host_math.elsewhere}))  # noqa: T201
 
 
 def print_native_fp8(*settings: str) -> None:
-    """Print one line of JSON: how far a linear layer with FP8 products is from its emulation on the CPU.
-
-    These are relative differences of the result, the gradient of the input, and those of weight and bias.
-    """
-    found: list[list[torch.Tensor]] = []
-    notes: list[str] = []
-    for device in ("cuda:0", "cpu"):
-        torch.manual_seed(1)
-        layer, x = nn.Sequential(nn.Linear(48, 64)), torch.randn(24, 48)
-        precision = precisions.make(config.load("gpt-quick", ["precision=fp8", *settings]), torch.device(device))
-        model = precision.convert(layer.to(device))
-        x = x.to(device).requires_grad_()
-        with precision.forward_context():
-            result = model(x)
-        result.square().mean().backward()
-        found.append([each.detach().cpu() for each in (result, x.grad, *(p.grad for p in model.parameters()))])
-        notes += precision.notes[:1]
-    errors = [float((own - other).norm() / other.norm()) for own, other in zip(*found, strict=True)]
-    print("ROW " + json.dumps({"errors": errors, "note": notes[0]}))  # noqa: T201
+    """Print one line of JSON: `fp8_errors` of the pretended device."""
+    errors, note = fp8_errors("cuda:0", *settings)
+    print("ROW " + json.dumps({"errors": errors, "note": note}))  # noqa: T201
 
 
 def count_operations(folder: str) -> int:

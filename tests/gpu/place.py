@@ -1,0 +1,9 @@
+"""Where the tests of this folder compute."""
+
+from __future__ import annotations
+
+import os
+
+# GPU_TESTS_DEVICE=cpu rehearses them where there is no GPU: what only a GPU shows is left out.
+DEVICE = os.environ.get("GPU_TESTS_DEVICE", "cuda:0")
+REHEARSED = not DEVICE.startswith("cuda")

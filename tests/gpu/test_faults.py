@@ -1,0 +1,79 @@
+"""Planted faults on the GPU: the diagnosis names the cause that it names on the CPU, and leaves the healthy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("pydantic", reason="what is recorded is configured with pydantic, which is not installed here")
+
+from precgui.record import exact_steps
+from tests.faults.catalogue import plants
+from tests.faults.healthy import healthy
+from tests.faults.matrix import Case, judge_healthy, judge_plant
+from tests.faults.plants import Plant
+from tests.gpu.place import DEVICE
+
+pytestmark = pytest.mark.gpu
+PLACE = torch.device(DEVICE).type
+PLANTED = (
+    "overflow in the forward pass x300000 mlp", "overflow in the forward pass x300 mlp",
+    "square overflows in a norm x30000 gpt", "no loss scale, loss x1e-07 mlp", "scale of 2^40 at the start mlp",
+    "scale of 2^-8 gpt", "BF16 weights, AdamW at 3e-05 mlp", "BF16 weights, SGD at 0.0003 gpt",
+    "epsilon vanishes in FP16 mlp", "NaN in the data of one step, FP32 mlp", "NaN in the data of one step, scaler mlp",
+    "NaN loss of one batch, bf16-amp gpt", "root of zero in the loss, scaler mlp", "0 log 0 in the loss, fp32 mlp",
+    "row masked completely gpt", "rate x1000 fp32 mlp", "rate of zero mlp", "clipped before unscaled mlp",
+    "optimizer.step() in place of scaler.step() mlp", "a second step after a skipped one mlp", "scheduler ahead mlp",
+    "the optimizer has other tensors mlp", "graph cut mlp", "gradients not cleared gpt",
+    "average in BF16, decay 0.995 mlp", "running statistics poisoned by a skipped step mlp",
+    "every other parameter left out mlp", "a scale that grows in each step mlp",
+)  # fmt: skip
+HEALTHY = (
+    "mlp adamw fp16-amp", "mlp adamw BF16 storage that learns", "mlp warm-up from 2^24", "mlp experts never used",
+    "mlp LoRA", "mlp early spikes", "gpt sgd bf16-amp", "mlp ends at a rate of zero", "gpt adamw fp32",
+    "gpt adamw fp16-pure",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def time_for_steps_in_fp64(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setattr(exact_steps, "FIRST_S", 120.0)
+
+
+def on_gpu(plant: Plant) -> Plant:
+    return replace(plant, setting=replace(plant.setting, device=PLACE), twin=replace(plant.twin, device=PLACE))
+
+
+def told(case: Case) -> str:
+    found = [
+        f"{each.rule} ({each.module or 'model'}, {each.precision_is_to_blame})" for each in case.diagnosis.problems
+    ]
+    return ", ".join(found) or "nothing"
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_that_a_fault_is_named_on_the_gpu_as_on_the_cpu(name: str, tmp_path: Path, tell: Callable[[str], None]) -> None:
+    plant = {each.name: each for each in plants()}[name]
+    (tmp_path / "cpu").mkdir()
+    own, other = judge_plant(tmp_path, on_gpu(plant)), judge_plant(tmp_path / "cpu", plant)
+    tell(f"fault | {name} | harm {own.harm:.2f}, on the CPU {other.harm:.2f} | CPU: {told(other)} | GPU: {told(own)}")
+    assert other.right, "the CPU does not name it"
+    assert own.right
+    assert not own.wrong_blame
+    if other.hits and own.hits:
+        assert own.hits[0].precision_is_to_blame == other.hits[0].precision_is_to_blame
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_that_a_healthy_training_is_left_alone_on_the_gpu(
+    name: str, tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    case = judge_healthy(tmp_path, name, replace(dict(healthy())[name], device=PLACE))
+    tell(f"healthy | {name} | GPU: {told(case)}")
+    assert case.right
+    assert case.diagnosis.verdict == "healthy"

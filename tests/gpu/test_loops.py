@@ -1,0 +1,104 @@
+"""The recorder in training loops of other people on the GPU: it changes no bit, and waits once in a step."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("pydantic", reason="what is recorded is configured with pydantic, which is not installed here")
+
+from precgui import open_run
+from tests.devices.foreign_loops import LOOPS, OWN_WAITS, WATCHED, run_loop
+from tests.gpu.place import DEVICE, REHEARSED
+from tests.gpu.waits import counted_waits
+
+pytestmark = pytest.mark.gpu
+STEPS = 10
+TWICE = min(2, 1 if REHEARSED else torch.cuda.device_count())
+
+
+@pytest.fixture(autouse=True)
+def repeating(monkeypatch: pytest.MonkeyPatch):
+    """Kernels of torch that repeat themselves, also those of cuDNN and cuBLAS, in true FP32."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(autouse=True)
+def rehearsed_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the loops ask of CUDA alone is asked of the CPU where they are rehearsed there."""
+    if REHEARSED:
+        monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+
+
+def of_name(name: str) -> str:
+    if REHEARSED and name in ("scaled", "fused", "graph", "accumulated", "attending"):
+        pytest.skip("this loop needs CUDA")
+    return name
+
+
+@pytest.fixture(autouse=True)
+def second_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second half of the model on two devices is on the CPU where there is one GPU."""
+    if TWICE < 2:
+        monkeypatch.setitem(LOOPS, "spread", partial(LOOPS["spread"], second="cpu"))
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_that_a_recorder_changes_no_bit_of_a_loop(name: str, tmp_path: Path, tell: Callable[[str], None]) -> None:
+    file = tmp_path / "run.h5"
+    alone, again, recorded = (run_loop(of_name(name), DEVICE, STEPS, each) for each in (None, None, file))
+    tell(f"loop {name}: repeats itself {alone == again}, equal with a recorder {alone == recorded}")
+    assert alone == again, "the loop does not repeat itself"
+    assert recorded == alone
+    with open_run(file) as run:
+        assert (run.status, run.message) == ("completed", "")
+        assert run.series("loss")[1].tolist() == alone[0]
+        made = run.environment["exact_steps"]["all"]
+        for row in made:
+            tell(f"loop {name}: step {row['step']} in FP64: {_exact(row)}")
+        assert made or name == "graph"
+        if name == "scaled":
+            assert {bool(each) for each in run.series("skipped")[1].tolist()} == {True, False}
+        if name == "attending":
+            assert [row["step"] for row in made] == [1, 2]
+        for row in made:
+            if "unavailable" not in row and row.get("loss_fp64") is not None:
+                assert row["loss"] == pytest.approx(row["loss_fp64"], rel=0.02)
+
+
+def _exact(row: dict[str, object]) -> str:
+    if "unavailable" in row:
+        return f"not made: {row['unavailable']}"
+    return f"loss {row.get('loss')} there {row.get('loss_fp64')}, gradients differ by {row.get('gradient_error')}"
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_that_a_recorder_makes_the_host_wait_once_in_a_step(
+    name: str, tmp_path: Path, tell: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: dict[str, list[collections.Counter[str]]] = {"alone": [], "recorded": []}
+    with counted_waits(monkeypatch) as waits:
+        for way, file in (("alone", None), ("recorded", tmp_path / "run.h5")):
+            waits.taken()
+            run_loop(of_name(name), DEVICE, STEPS, file, lambda way=way: steps[way].append(waits.taken()))
+    for way, counted in steps.items():
+        tell(f"waits of loop {name}, {way}: {[sum(each.values()) for each in counted]}")
+    if REHEARSED:
+        return
+    for number, (alone, recorded) in enumerate(zip(*steps.values(), strict=True), 1):
+        if number in WATCHED:
+            continue
+        own = sum(alone.values())
+        if name != "spread" or TWICE > 1:  # a part on the CPU waits for the other
+            assert own == OWN_WAITS[name], alone
+        looked = any("finite_in_fp32" in line for line in recorded)
+        most = own + (2 if number + 1 in WATCHED or looked else 1)
+        assert sum(recorded.values()) <= most, (number, recorded)
