@@ -72,12 +72,14 @@ class Breaking(Regression):
         return super().forward(x, labels)
 
 
-def trainer_of_transformers(folder: Path, model: nn.Module, callback: Any, **options: Any) -> Any:
+def trainer_of_transformers(
+    folder: Path, model: nn.Module, callback: Any, *, use_cpu: bool = True, **options: Any
+) -> Any:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder / "out"), per_device_train_batch_size=4, num_train_epochs=1, use_cpu=True, report_to=[],
-        logging_steps=1, save_strategy="no", eval_strategy="epoch", disable_tqdm=True, **options,
+        output_dir=str(folder / "out"), per_device_train_batch_size=4, num_train_epochs=1, use_cpu=use_cpu,
+        report_to=[], logging_steps=1, save_strategy="no", eval_strategy="epoch", disable_tqdm=True, **options,
     )  # fmt: skip
     return transformers.Trainer(
         model=model, args=arguments, train_dataset=Pairs(), eval_dataset=Pairs(), callbacks=[callback],
