@@ -71,6 +71,7 @@ def test_that_a_run_goes_on_to_the_last_bit(precision: str, tmp_path: Path) -> N
     check_resumed(resumed(tmp_path, DEVICE, f"precision={precision}", REPEATING))
 
 
+@pytest.mark.skipif(REHEARSED, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("precision", ["fp32", "bf16-amp"])
 def test_that_a_run_in_a_graph_goes_on_to_the_last_bit(precision: str, tmp_path: Path) -> None:
     check_resumed(resumed(tmp_path, DEVICE, f"precision={precision}", REPEATING, "train.cuda_graph=true"))
@@ -90,23 +91,21 @@ def test_that_a_compiled_run_has_the_losses_of_one_that_is_not(precision: str, t
 
 
 def test_that_training_for_int8_ends_with_the_model_of_the_cpu(tmp_path: Path, tell: Tell) -> None:
-    found = {}
-    for device in (DEVICE, "cpu"):
-        file = tmp_path / f"{device[:3]}.h5"
-        trained(file, *QUICK, "train.max_steps=4", "data.workers=0", recipe="digits-int8", device=device)
-        with open_run(file) as run:
-            found[device] = run.environment["quantised"]
-    own, other = found[DEVICE], found["cpu"]
+    found = []
+    for name, device in (("own", DEVICE), ("cpu", "cpu")):
+        trained(tmp_path / f"{name}.h5", *QUICK, "train.max_steps=4", recipe="digits-int8", device=device)
+        with open_run(tmp_path / f"{name}.h5") as run:
+            found.append(run.environment["quantised"])
+    own, other = found
     unlike = differences(own, other, 1e-2)
     tell(f"int8: {len(own['layers'])} layers, differ at {unlike[:3]}")
     assert len(own["layers"]) == len(other["layers"]) == 4
-    assert (tmp_path / f"{DEVICE[:3]}.int8.pt").exists()
     target = tmp_path / "model.pt2"
-    document = command("evaluate", str(tmp_path / f"{DEVICE[:3]}.int8.pt"))
+    document = command("evaluate", str(tmp_path / "own.int8.pt"))
     assert document["code"] == 0, document["told"]
     from precgui.cli.main import main
 
-    assert main(["export", str(tmp_path / f"{DEVICE[:3]}.h5"), "--pt2", str(target)]) == 0
+    assert main(["export", str(tmp_path / "own.h5"), "--pt2", str(target)]) == 0
     assert torch.export.load(target).module() is not None
 
 
@@ -125,7 +124,7 @@ def test_that_members_of_a_sweep_train_on_the_gpu(tmp_path: Path, tell: Tell) ->
                     "-o", str(tmp_path / "sweep"),
                     settings=(*QUICK, "train.max_steps=3", f"device={DEVICE}"))  # fmt: skip
     members = document["members"]
-    assert {member["status"] for member in members} == {"completed"}
+    assert {member["status"] for member in members} == {"completed"}, members
     assert {member["precision"] for member in members} == {"fp32", "bf16-amp"}
     for member in members:
         with open_run(member["run"]) as run:

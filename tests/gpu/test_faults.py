@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,9 @@ import torch
 
 pytest.importorskip("pydantic", reason="what is recorded is configured with pydantic, which is not installed here")
 
+import precgui
+from precgui import config
+from precgui.job import Job
 from precgui.record import exact_steps
 from tests.faults.catalogue import plants
 from tests.faults.healthy import healthy
@@ -77,3 +81,22 @@ def test_that_a_healthy_training_is_left_alone_on_the_gpu(
     tell(f"healthy | {name} | GPU: {told(case)}")
     assert case.right
     assert case.diagnosis.verdict == "healthy"
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_that_a_loss_that_becomes_nan_in_fp16_is_told_and_blamed_as_on_the_cpu(
+    stops: bool, tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    settings = ("precision=fp16-amp", "scaling.mode=none", "optimizer.lr=10", "train.max_steps=12",
+                f"train.stop_at_nonfinite={str(stops).lower()}", "data.batch_size=16", "record.budget=100")  # fmt: skip
+    found = []
+    for device in (DEVICE, "cpu"):
+        file = tmp_path / f"{device[:3]}{len(found)}.h5"
+        ended = Job(config.load("digits-quick", [*settings, f"device={device}"]), file).run()
+        with precgui.open_run(file) as run:
+            bad = [(event.step, event.kind) for event in run.events() if event.kind.startswith("nonfinite")]
+            rules = [(each.rule, each.precision_is_to_blame) for each in precgui.diagnose(run)]
+            losses = run.series("loss")[1].tolist()
+        tell(f"NaN in FP16, stops {stops}, {device}: {ended.status}, {len(losses)} steps, {bad[:1]}, {rules}")
+        found.append((ended.status, rules[:1], math.isfinite(losses[-1])))
+    assert found[0] == found[1]

@@ -29,7 +29,7 @@ def checked(path: Path, tell: Tell, steps: int, *, device: str = PLACE) -> Any:
     """The run is complete, on the GPU, and every step and gradient was measured."""
     run = open_run(path)
     loss = run.series("loss")[1]
-    problems = [each.rule for each in precgui.diagnose(run) if each.severity != "note"]
+    problems = [each.rule for each in precgui.diagnose(run) if each.severity != "info"]
     tell(f"{path.stem}: {run.status}, {run.device}, loss {loss[0]:.4f} to {loss[-1]:.4f}, problems {problems}")
     assert (run.status, run.message, run.steps) == ("completed", "", steps)
     assert run.device.startswith(device)
