@@ -30,7 +30,7 @@ __all__ = [
     "function_modes", "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled",
     "is_traceable_wrapper_subclass", "may_be_compiled", "memory_profiler", "named_fused_kernels", "node_number",
     "onednn", "onednn_enabled", "operation_name", "operation_types", "process_group_store", "quantized_operations",
-    "release_unfinished_backward", "scaled_mm",
+    "recorded_events", "release_unfinished_backward", "scaled_mm",
     "sequence_number", "set_grad_enabled", "tracing_state", "transform_level", "tree_leaves", "tree_map",
     "tree_map_only",
 ]  # fmt: skip
@@ -201,3 +201,14 @@ def process_group_store(prefix: str) -> Any:
     """The key-value store of the default process group, with a prefix of its own."""
     common = torch.distributed.distributed_c10d._get_default_store()
     return torch._C._distributed_c10d.PrefixStore(prefix, common)
+
+
+def recorded_events(profiler: Any) -> list[Any]:
+    """What a profiler has recorded, with `input_dtypes` also where an older torch keeps them to itself."""
+    events = list(profiler.events() or [])
+    if events and not hasattr(events[0], "input_dtypes"):
+        raw = profiler.profiler.kineto_results.events()
+        types = {(each.name(), each.correlation_id()): each.dtypes() for each in raw if each.dtypes()}
+        for event in events:
+            event.input_dtypes = types.get((event.name, event.id), [])
+    return events

@@ -191,3 +191,16 @@ def test_that_operations_have_names_and_kernels_for_the_cpu_are_named_only_insid
     with private.named_fused_kernels():
         assert config.cpp.enable_kernel_profile
     assert not config.cpp.enable_kernel_profile
+
+
+@pytest.mark.parametrize("kept_to_itself", [False, True])
+def test_that_recorded_events_name_the_formats_of_operands(kept_to_itself: bool) -> None:
+    """An older torch has them in the events of its recorder alone."""
+    value = torch.ones(3, 4)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
+        value.to(torch.bfloat16)
+    if kept_to_itself:
+        for event in profiler.events():
+            vars(event).pop("input_dtypes", None)
+    (copied,) = [event for event in private.recorded_events(profiler) if event.name == "aten::copy_"]
+    assert copied.input_dtypes[:2] == ["c10::BFloat16", "float"]

@@ -21,7 +21,7 @@ from precgui.engine.device import synchronize
 from precgui.engine.errors import EngineError
 from precgui.engine.memory import stderr_closed
 from precgui.engine.profile import kinds
-from precgui.engine.torch_private import is_compiled
+from precgui.engine.torch_private import is_compiled, recorded_events
 from precgui.sentences import L_
 
 STEP, WARM_UP, PHASE, MODULE = "precgui step", "precgui warm-up", "precgui phase: ", "precgui module: "
@@ -175,7 +175,7 @@ class _Sums:
 def in_steps(profiler: profile, *, on_device: bool = False) -> Iterator[tuple[Any, EventPlace]]:
     """The events of the recorded steps and their places, in the order of time: the forward pass is read before the
     backward pass, whose events get their modules from it."""
-    cpu = [event for event in profiler.events() or [] if event.device_type.name == "CPU"]
+    cpu = [event for event in recorded_events(profiler) if event.device_type.name == "CPU"]
     module_of_node: dict[int, str] = {}  # sequence number of an autograd node: its module
     first_thread = next((event.thread for event in cpu if event.name == WARM_UP), 0)
     stack = [(event, EventPlace()) for event in cpu if event.cpu_parent is None]
