@@ -231,10 +231,10 @@ class _ArrivingHook(Hook):
         super().__init__(guard)
         self._parameter, self._state = weakref.ref(parameter), state
 
-    def __call__(self, *_: Any) -> None:
+    def __call__(self, gradient: Tensor | None, *_: Any) -> None:
         state, parameter = self._state, self._parameter()
         state.meets = None
-        if parameter is None or state.was_cleared or not state.steps:
+        if gradient is None or parameter is None or state.was_cleared or not state.steps:
             return
         held = parameter.grad
         with unseen():

@@ -155,7 +155,7 @@ def _pairs(arrivals: _Arrivals) -> list[Number]:
 
 
 class _ArrivalHook(Hook):
-    """Called by a parameter with a gradient that is about to be added to what it holds."""
+    """Called by a parameter with a gradient that is about to be added to what it holds: None where there is none."""
 
     __slots__ = ("_arrivals", "_kind", "_place")
 
@@ -163,7 +163,9 @@ class _ArrivalHook(Hook):
         super().__init__(guard)
         self._kind, self._arrivals, self._place = kind, arrivals, place
 
-    def __call__(self, gradient: Tensor, *_: Any) -> None:
+    def __call__(self, gradient: Tensor | None, *_: Any) -> None:
+        if gradient is None:
+            return
         with unseen():
             values = readable(gradient)
             if values is not None:

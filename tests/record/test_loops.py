@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import precgui
+from precgui.config import RecordConfig
 from precgui.record import Recorder
 from tests.record.test_recorder import ALL, batches, network
 
@@ -228,3 +229,44 @@ def test_that_a_single_bad_batch_is_located_in_a_model_of_ones_own_and_agrees_wi
         nan = dict(zip(outputs.names, outputs.stat("nan")[row].tolist(), strict=False))
         assert nan["first"] == 0
         assert nan["root"] > 0
+
+
+class _Halves(torch.autograd.Function):
+    """Two outputs in one node, of which the second has no gradient where it is not used, as an LSTM of cuDNN."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        return 2 * x, 3 * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, unused: Tensor | None) -> tuple[Tensor | None, None]:
+        assert unused is None
+        return (None if gradient is None else 2 * gradient), None
+
+
+class _InHalves(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return _Halves.apply(x, self.weight)
+
+
+def test_that_outputs_and_weights_whose_gradient_is_none_are_passed_by(tmp_path: Path) -> None:
+    model = nn.ModuleList([nn.Linear(4, 4), _InHalves(), nn.Linear(4, 1)])
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.01), torch.amp.GradScaler("cpu", init_scale=8.0)
+    record = RecordConfig(budget=100, activations_every=1, activation_gradients_every=1)
+    with precgui.Recorder(tmp_path / "run.h5", model, optimizer, scaler, record=record) as recorder:
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = model[2](model[1](model[0](torch.randn(8, 4)))[0]).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            recorder.step(loss)
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert (run.status, run.message, run.steps) == ("completed", "", 4)
+        assert {"0", "1[0]", "2"} <= set(run.tensors()["activation_gradient"].names)
+        assert run.environment["loop"]["gradients_cleared"] is True

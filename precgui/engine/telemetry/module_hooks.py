@@ -244,7 +244,8 @@ class _OutputHook(Hook):
 
 
 class _GradientHook(Hook):
-    """Called by a tensor with its gradient."""
+    """Called by a tensor with its gradient: None for an output that nothing has used, of a node that has several, as
+    the states of an LSTM of cuDNN."""
 
     __slots__ = ("_name", "_outputs")
 
@@ -252,8 +253,9 @@ class _GradientHook(Hook):
         super().__init__(outputs.guard)
         self._outputs, self._name = outputs, name
 
-    def __call__(self, gradient: Tensor) -> None:
-        self._outputs.on_gradient(self._name, gradient)
+    def __call__(self, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            self._outputs.on_gradient(self._name, gradient)
 
 
 @cache
