@@ -19,6 +19,7 @@ from tests.gpu.waits import counted_waits
 
 pytestmark = pytest.mark.gpu
 STEPS = 10
+CAPTURED = 3  # the step in which torch captures a graph, for which it waits
 TWICE = min(2, 1 if REHEARSED else torch.cuda.device_count())
 
 
@@ -56,9 +57,10 @@ def test_that_a_recorder_changes_no_bit_of_a_loop(name: str, tmp_path: Path, tel
     file = tmp_path / "run.h5"
     alone, again, recorded = (run_loop(of_name(name), DEVICE, STEPS, each) for each in (None, None, file))
     tell(f"loop {name}: repeats itself {alone == again}, equal with a recorder {alone == recorded}")
-    assert alone == again, "the loop does not repeat itself"
-    assert recorded == alone
     with open_run(file) as run:
+        tell(f"loop {name}: {run.status}. {run.message}")
+        assert alone == again, (alone, again)
+        assert recorded == alone, (recorded, alone)
         assert (run.status, run.message) == ("completed", "")
         assert run.series("loss")[1].tolist() == alone[0]
         made = run.environment["exact_steps"]["all"]
@@ -94,7 +96,7 @@ def test_that_a_recorder_makes_the_host_wait_once_in_a_step(
     if REHEARSED:
         return
     for number, (alone, recorded) in enumerate(zip(*steps.values(), strict=True), 1):
-        if number in WATCHED:
+        if number in WATCHED or (name == "graph" and number == CAPTURED):
             continue
         own = sum(alone.values())
         if name != "spread" or TWICE > 1:  # a part on the CPU waits for the other

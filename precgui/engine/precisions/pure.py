@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -46,12 +46,38 @@ class TrueHalf(Precision):
         return skipped
 
 
+class BF16Scaler(torch.amp.GradScaler):
+    """A scaler that divides BF16 gradients with operations that every device has: torch's own kernel for GPUs refuses
+    them in some versions."""
+
+    def _unscale_grads_(self, optimizer: Any, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool) -> Any:
+        own = [p for group in optimizer.param_groups for p in group["params"] if _has_bf16_gradient(p)]
+        gradients = [p.grad for p in own]
+        for parameter in own:  # let torch divide the others
+            parameter.grad = None
+        found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
+        for parameter, gradient in zip(own, gradients, strict=True):
+            parameter.grad = gradient
+            place = gradient.device
+            has_bad = gradient.isfinite().all().logical_not().float()
+            gradient.copy_(gradient.float().mul_(inv_scale.to(place)))
+            found[place] = torch.maximum(found.get(place, found_inf.to(place)), has_bad)
+        return found
+
+
+def _has_bf16_gradient(parameter: Tensor) -> bool:
+    return parameter.grad is not None and parameter.grad.dtype is torch.bfloat16 and not parameter.grad.is_sparse
+
+
 class BF16Pure(TrueHalf):
     storage = torch.bfloat16
 
     def _convert(self, model: nn.Module) -> nn.Module:
         self.notes += slow_bf16(self.device)
         return super()._convert(model)
+
+    def _scaler_type(self) -> type[torch.amp.GradScaler]:
+        return BF16Scaler
 
 
 class MasterWeights:

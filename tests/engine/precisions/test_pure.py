@@ -11,6 +11,7 @@ from precgui.engine import precisions
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.base import Precision
+from precgui.engine.precisions.pure import BF16Scaler
 from precgui.events import Incident, StepDone
 from tests.engine.conftest import Record
 
@@ -170,3 +171,24 @@ def test_that_kept_modules_are_listed(record: Record) -> None:
     events = record("precision=bf16-pure", "precision_options.keep_fp32=head", "train.max_steps=2")
     assert events[0].engine["kept_in_fp32"] == ["head"]
     assert all(step.loss > 0 for step in events if isinstance(step, StepDone))
+
+
+@pytest.mark.parametrize("bad", [None, torch.inf, torch.nan])
+def test_that_bf16_gradients_are_divided_as_by_the_scaler_of_torch(bad: float | None) -> None:
+    """Without its kernel, which refuses them on a GPU in some versions of torch."""
+    found = []
+    for kind in (torch.amp.GradScaler, BF16Scaler):
+        torch.manual_seed(0)
+        weights = [nn.Parameter(torch.randn(5).to(dtype)) for dtype in (torch.bfloat16, torch.float32, torch.bfloat16)]
+        optimizer, scaler = torch.optim.SGD(weights, lr=0.1), kind("cpu", init_scale=3.0)
+        for weight in weights:
+            scaler.scale((weight.float() * torch.randn(5)).sum()).backward()
+        if bad is not None:
+            weights[2].grad[1] = bad
+        scaler.unscale_(optimizer)
+        gradients = [weight.grad.clone() for weight in weights]
+        scaler.step(optimizer)
+        scaler.update()
+        found.append([*gradients, *weights, torch.tensor(scaler.get_scale())])
+    for own, other in zip(*found, strict=True):
+        assert torch.equal(own.nan_to_num(7.0), other.nan_to_num(7.0))
