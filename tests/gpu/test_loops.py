@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("pydantic", reason="what is recorded is configured with pydantic, which is not installed here")
 
 from precgui import open_run
-from tests.devices.foreign_loops import LOOPS, OWN_WAITS, WATCHED, run_loop
+from tests.devices.foreign_loops import LOOPS, OWN_WAITS, WATCHED, run_loop, spread
 from tests.gpu.place import DEVICE, REHEARSED
 from tests.gpu.waits import counted_waits
 
@@ -49,7 +49,7 @@ def of_name(name: str) -> str:
 def second_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second half of the model on two devices is on the CPU where there is one GPU."""
     if TWICE < 2:
-        monkeypatch.setitem(LOOPS, "spread", partial(LOOPS["spread"], second="cpu"))
+        monkeypatch.setitem(LOOPS, "spread", partial(spread, second="cpu"))
 
 
 @pytest.mark.parametrize("name", LOOPS)
