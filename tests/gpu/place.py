@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+import torch
+
 # GPU_TESTS_DEVICE=cpu rehearses them where there is no GPU: what only a GPU shows is left out.
 DEVICE = os.environ.get("GPU_TESTS_DEVICE", "cuda:0")
 REHEARSED = not DEVICE.startswith("cuda")
+IS_HERE = REHEARSED or torch.cuda.is_available()
