@@ -204,7 +204,7 @@ def process_group_store(prefix: str) -> Any:
 
 
 def recorded_events(profiler: Any) -> list[Any]:
-    """What a profiler has recorded, with `input_dtypes` also where an older torch keeps them to itself."""
+    """The events of a profiler, with `input_dtypes` also where an older torch keeps them to itself."""
     events = list(profiler.events() or [])
     if events and not hasattr(events[0], "input_dtypes"):
         raw = profiler.profiler.kineto_results.events()
