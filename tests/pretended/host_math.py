@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from precgui.engine.emulation import triton_fp8
 from precgui.engine.quantize import triton_blocks, triton_elements
 from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.engine.quantize.elements import quantize
@@ -221,6 +222,20 @@ def install_compiled() -> None:
     triton_kernels._piece = _Piece()
     triton_blocks.rounded_blocks = _rounded_blocks
     triton_elements.rounded_elements = _rounded_elements
+    triton_fp8.scaled = _scaled_to_fp8
+
+
+def _scaled_to_fp8(
+    matrix: Tensor, amax: Tensor, largest: float, tiny: float, dtype: torch.dtype, *, straight: bool, turned: bool
+) -> tuple[Tensor, ...]:
+    check_current([matrix, amax])
+    runtime.pretended_queue()
+    record.operations["cast to FP8"] += 1
+    peak, numbers = memory_of(amax), memory_of(matrix)
+    factor = torch.where(peak > 0, largest / peak.clamp_min(tiny), torch.where(peak == 0, 1.0, peak))
+    values = (numbers * factor).clamp(-largest, largest).to(dtype)
+    results = values if straight else values[:0], values.t().contiguous() if turned else values[:0], factor.reciprocal()
+    return tuple(on_device(result, matrix.device) for result in results)
 
 
 def _rounded_elements(dense: Tensor, fmt: Any, cast_policy: Any, seed: int) -> Tensor:

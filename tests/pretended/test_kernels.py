@@ -51,6 +51,19 @@ for dtype in (torch.float64, torch.bfloat16, torch.float16):
             if (name, rounding, dtype) != ("nf4", "stochastic", torch.float64):
                 rounded(source.to(dtype), name, rounding)
 """
+_TO_FP8 = """
+from precgui.engine.emulation import native_fp8
+from precgui.engine.emulation.operands import AmaxScale, BatchSeed
+for rowwise in (False, True):
+    for dtype in (native_fp8.FORWARD, native_fp8.BACKWARD):
+        scale = AmaxScale(torch.finfo(dtype).max, BatchSeed(0), rowwise=rowwise)
+        for turned in (False, True):
+            native_fp8._quantized(source, dtype, scale, 1, turned=turned)
+            launches = triton_launches(), torch_launches()
+            parts = native_fp8._quantized(source, dtype, scale, 1, turned=turned)
+            more = triton_launches() - launches[0], torch_launches() - launches[1]
+            print("FP8", *more, *(part.numel() for part in parts))
+"""
 _BUILT = """
 print("BUILT", *sorted(path.stem for path in Path(os.environ["TRITON_CACHE_DIR"]).glob("**/*.cubin")))
 """
@@ -111,6 +124,15 @@ def test_that_rounding_is_one_kernel_that_flushes_and_spills_nothing(
     text = _ROUNDING.format(rows=rows, blocks=BLOCKS) + _TELEMETRY
     _check_rounding(on_pretended_gpu(text), len(QUICK_FORMATS))
     assert {"_piece", "_blocks", "_peak", "_floats", "_integers"} <= _check_machine_code(pretended_caches)
+
+
+def test_that_a_matrix_is_cast_to_fp8_and_turned_by_two_launches(on_pretended_gpu: Script, tmp_path: Path) -> None:
+    """One for its largest value, and one for all else."""
+    text = "source = torch.empty(64, 48, device='cuda')\n" + _TO_FP8
+    rows = on_pretended_gpu(text, TRITON_CACHE_DIR=str(tmp_path)).splitlines()
+    tensorwise = ["FP8 1 1 3072 0 1", "FP8 1 1 3072 3072 1"] * 2
+    assert rows == tensorwise + [row[:-1] + "64" for row in tensorwise]
+    assert _check_machine_code(tmp_path) == {"_scaled"}
 
 
 def test_that_no_element_format_is_left_out() -> None:

@@ -7,12 +7,14 @@ in FP32, as torchao's float8 training has them for a model in FP32.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.emulation.operands import AmaxScale
+from precgui.engine.emulation.operands import TINY, AmaxScale
+from precgui.engine.quantize.as_operation import is_followed
+from precgui.engine.quantize.device import built
 from precgui.engine.torch_private import scaled_mm
 
 MULTIPLE = 16
@@ -60,34 +62,84 @@ class _Fp8Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, scales: Scales) -> Tensor:
         rows = _padded(x.flatten(0, -2).float())
-        ctx.save_for_backward(rows, weight)
-        ctx.scales, ctx.shape, ctx.dtype = scales, x.shape, x.dtype
-        a, b = _quantized(rows, FORWARD, scales.activation, 1), _quantized(weight.float(), FORWARD, scales.weight, 1)
-        product = _product(a, (b[0].t(), b[1].t()), fast=True)
+        of_x, of_weight = ctx.needs_input_grad[:2]
+        a = _quantized(rows, FORWARD, scales.activation, 1, turned=of_weight)
+        b = _quantized(weight.float(), FORWARD, scales.weight, 1, turned=of_x)
+        ctx.save_for_backward(*_kept(rows, a, scales.activation), *_kept(weight, b, scales.weight))
+        ctx.scales, ctx.shape, ctx.dtype, ctx.dtype_of_weight = scales, x.shape, x.dtype, weight.dtype
+        product = _product((a.straight, a.inverse), (b.straight.t(), b.inverse.t()), fast=True)
         return product[: x.numel() // x.shape[-1]].view(*x.shape[:-1], -1).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        rows, weight = ctx.saved_tensors
         scales: Scales = ctx.scales
+        of_x, of_weight = ctx.needs_input_grad[:2]
+        rows, weight = ctx.saved_tensors[:2], ctx.saved_tensors[2:]
         grad = _padded(grads[0].flatten(0, -2).float())
         grad_x = grad_w = None
-        if ctx.needs_input_grad[0]:
-            b = _quantized(weight.float(), FORWARD, scales.weight, 0)
-            product = _product(_quantized(grad, BACKWARD, scales.gradient, 1), (_columns(b[0]), b[1]), fast=False)
+        a = None
+        if of_x:
+            a = _quantized(grad, BACKWARD, scales.gradient, 1, turned=of_weight and not scales.gradient.rowwise)
+            turned, inverse = _turned(weight, scales.weight)
+            product = _product((a.straight, a.inverse), (turned.t(), inverse), fast=False)
             grad_x = product[: grads[0].numel() // grads[0].shape[-1]].view(ctx.shape).to(ctx.dtype)
-        if ctx.needs_input_grad[1]:
-            a = _quantized(grad, BACKWARD, scales.gradient, 0)
-            b = _quantized(rows, FORWARD, scales.activation, 0)
-            grad_w = _product((a[0].t().contiguous(), a[1].t()), (_columns(b[0]), b[1]), fast=False).to(weight.dtype)
+        if of_weight:
+            if a is None or scales.gradient.rowwise:
+                a = _quantized(grad, BACKWARD, scales.gradient, 0, straight=False, turned=True)
+            turned, inverse = _turned(rows, scales.activation)
+            grad_w = _product((a.turned, a.inverse.t()), (turned.t(), inverse), fast=False).to(ctx.dtype_of_weight)
         return grad_x, grad_w, None
 
 
-def _quantized(tensor: Tensor, dtype: torch.dtype, scale: AmaxScale, axis: int) -> tuple[Tensor, Tensor]:
-    """The tensor in FP8 and the factor that undoes its scaling, shaped [rows, 1] or [1, columns] or [1, 1]."""
-    factor = scale(tensor, axis)
-    largest = torch.finfo(dtype).max
-    return (tensor * factor).clamp(-largest, largest).to(dtype), factor.reciprocal().reshape(factor.shape or (1, 1))
+class _Quantized(NamedTuple):
+    """A matrix in FP8 and its transpose, both contiguous, and the factors that undo the scaling.
+
+    What is not asked for is empty. The factors are shaped [rows, 1], [1, columns] or [1, 1].
+    """
+
+    straight: Tensor
+    turned: Tensor
+    inverse: Tensor
+
+
+def _quantized(
+    matrix: Tensor, dtype: torch.dtype, scale: AmaxScale, axis: int, *, straight: bool = True, turned: bool = False
+) -> _Quantized:
+    """The matrix in FP8, scaled for products that sum along the axis."""
+    amax, largest = scale.amax(matrix, axis), torch.finfo(dtype).max
+
+    def plain() -> _Quantized:
+        factor = scale.factor(amax)
+        values = (matrix * factor).clamp(-largest, largest).to(dtype)
+        return _Quantized(values, values.t().contiguous() if turned else values[:0], _as_matrix(factor.reciprocal()))
+
+    def kernel() -> _Quantized:
+        from precgui.engine.emulation.triton_fp8 import scaled
+
+        return _Quantized(
+            *scaled(matrix, _as_matrix(amax), scale.largest, TINY, dtype, straight=straight, turned=turned)
+        )
+
+    if not matrix.is_cuda or is_followed() or torch.compiler.is_compiling():
+        return plain()
+    return built("FP8", kernel, plain, matrix.device)
+
+
+def _as_matrix(factors: Tensor) -> Tensor:
+    return factors.reshape(factors.shape or (1, 1))
+
+
+def _kept(matrix: Tensor, quantized: _Quantized, scale: AmaxScale) -> tuple[Tensor, Tensor]:
+    """That of an operand which the backward pass needs: its transpose in FP8, or itself, if that has its own scales."""
+    return (matrix, quantized.inverse) if scale.rowwise else (quantized.turned, quantized.inverse)
+
+
+def _turned(kept: tuple[Tensor, ...], scale: AmaxScale) -> tuple[Tensor, Tensor]:
+    """The transpose of an operand in FP8 and its factors, from what was kept of it."""
+    if not scale.rowwise:
+        return kept[0], kept[1]
+    found = _quantized(kept[0].float(), FORWARD, scale, 0, straight=False, turned=True)
+    return found.turned, found.inverse
 
 
 def _product(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], *, fast: bool) -> Tensor:
@@ -97,17 +149,12 @@ def _product(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], *, fast: bool) 
     slow without the short accumulator (torchao does the same).
     """
     by_rows = a[1].numel() > 1 or b[1].numel() > 1
-    one = torch.ones((), device=a[1].device)
-    scale_a, scale_b = (one, one) if by_rows else (a[1].view(()), b[1].view(()))
+    one = torch.ones((), device=a[1].device) if by_rows else None
+    scale_a, scale_b = (a[1].view(()), b[1].view(())) if one is None else (one, one)
     result: Tensor = scaled_mm(
         a[0], b[0], scale_a=scale_a, scale_b=scale_b, out_dtype=torch.float32, use_fast_accum=fast
     )
     return result.mul_(a[1]).mul_(b[1]) if by_rows else result
-
-
-def _columns(tensor: Tensor) -> Tensor:
-    """A matrix stored column by column, as FP8 kernels need the second operand."""
-    return tensor.t().contiguous().t()
 
 
 def _padded(rows: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from precgui.formats.blocks import ScaleRule
     from precgui.formats.rounding import RoundingMode
 
-_TINY = 2.0**-110  # below it a factor would overflow
+TINY = 2.0**-110  # below it a factor would overflow
 
 
 class OperandQuantizer(Protocol):
@@ -115,7 +115,7 @@ class AmaxScale:
     """
 
     def __init__(self, largest: float, clock: BatchSeed, *, rowwise: bool = False, history: int = 0) -> None:
-        self._largest, self._clock, self.rowwise = largest, clock, rowwise
+        self.largest, self._clock, self.rowwise = largest, clock, rowwise
         self._length = history
         self._amax_history: deque[tuple[int, Tensor]] | None = deque(maxlen=history + 1) if history else None
 
@@ -137,15 +137,24 @@ class AmaxScale:
 
     def __call__(self, tensor: Tensor, axis: int) -> Tensor:
         """The factor, shaped to multiply the tensor."""
-        if self.rowwise:
+        return self.factor(self.amax(tensor, axis))
+
+    def factor(self, amax: Tensor) -> Tensor:
+        """The factor for a largest value."""
+        # A tensor of zeros keeps its zeros; Inf and NaN make the factor 0 or NaN and the tensor NaN.
+        return torch.where(amax > 0, self.largest / amax.clamp_min(TINY), torch.where(amax == 0, 1.0, amax))
+
+    def amax(self, tensor: Tensor, axis: int) -> Tensor:
+        """The largest value to which the factor belongs, in its shape. With `history` this counts as a visit."""
+        if tensor.is_cuda:  # one launch
+            lines = {"dim": axis, "keepdim": True} if self.rowwise else {}
+            amax: Tensor = torch.linalg.vector_norm(tensor, torch.inf, **lines)
+        elif self.rowwise:
             amax = tensor.abs().amax(axis, keepdim=True)
         else:
             low, high = tensor.aminmax()
             amax = torch.maximum(-low, high)
-        if self._amax_history is not None:
-            amax = self._delayed(self._amax_history, amax)
-        # A tensor of zeros keeps its zeros; Inf and NaN make the factor 0 or NaN and the tensor NaN.
-        return torch.where(amax > 0, self._largest / amax.clamp_min(_TINY), torch.where(amax == 0, 1.0, amax))
+        return amax if self._amax_history is None else self._delayed(self._amax_history, amax)
 
     def _delayed(self, visited: deque[tuple[int, Tensor]], amax: Tensor) -> Tensor:
         """The largest value of the batches before this one; of this one while there is none before it."""

@@ -40,6 +40,11 @@ def following() -> Iterator[None]:
         _followers -= 1
 
 
+def is_followed() -> bool:
+    """Whether a caller follows each operation, so that nothing may be computed past torch."""
+    return _followers > 0
+
+
 def mantissa_bits(call: int) -> int | None:
     """The explicit bits of the significand that the format of a rounding has; None of integers, tables and blocks."""
     return _mantissa_bits[call]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from precgui.formats.blocks import ScaleRule
 from precgui.formats.model import BlockFormat, Format
 from precgui.formats.rounding import CastPolicy, RoundingMode
 from precgui.sentences import first_line
+
+Result = TypeVar("Result")
 
 
 def rounded_on_device(source: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int) -> Tensor:
@@ -41,17 +44,17 @@ def elements_on_device(
         result = triton_elements.rounded_elements(dense, fmt, cast_policy, seed)
         return plain() if result is None else result
 
-    return built(kernel, plain, dense.device)
+    return built("elements", kernel, plain, dense.device)
 
 
-def built(kernel: Callable[[], Tensor], plain: Callable[[], Tensor], device: torch.device) -> Tensor:
+def built(kind: str, kernel: Callable[[], Result], plain: Callable[[], Result], device: torch.device) -> Result:
     """The result of a kernel that is compiled at its first use, or of `plain` where this machine can build none.
 
     Each new kind of arguments is compiled at its first use, so each call may be the first that fails: no Triton, no
-    compiler for its launcher, no headers of Python, a cache that may not be executed. The first failure is logged and
-    ends the compiling.
+    compiler for its launcher, no headers of Python, a cache that may not be executed. The first failure is logged, and
+    ends the compiling of its kind.
     """
-    if _reasons:
+    if kind in _reasons:
         return plain()
     try:
         with torch.cuda.device(device):  # on the current device kernels are launched
@@ -59,15 +62,16 @@ def built(kernel: Callable[[], Tensor], plain: Callable[[], Tensor], device: tor
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # noqa: BLE001  # of compilers, linkers and loaders, which know no common class
-        _reasons.append(str(error))
-        logging.getLogger(__name__).warning(
-            "rounding takes an operation for each of its parts, because no kernel can be built for this GPU: %s",
-            first_line(error),
-        )
+        if not _reasons:
+            logging.getLogger(__name__).warning(
+                "rounding takes an operation for each of its parts, because no kernel can be built for this GPU: %s",
+                first_line(error),
+            )
+        _reasons[kind] = str(error)
         return plain()
 
 
-_reasons: list[str] = []  # why kernels cannot be built in this process
+_reasons: dict[str, str] = {}  # why kernels of a kind cannot be built in this process
 
 
 def blocks_on_device(
@@ -84,9 +88,9 @@ def blocks_on_device(
     padded = tensor.numel() // max(tensor.shape[-1], 1) * (tensor.shape[-1] + chosen.block)  # or less
     if tensor.dtype == torch.float64 or (rounding == "stochastic" and padded > MOST_ELEMENTS):
         return plain()
-    return built(kernel, plain, tensor.device)
+    return built("blocks", kernel, plain, tensor.device)
 
 
 def failures() -> tuple[str, ...]:
     """Why no kernel can be built in this process, as the compilers said; empty as long as none has failed."""
-    return tuple(_reasons)
+    return tuple(_reasons.values())
