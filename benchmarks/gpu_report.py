@@ -21,6 +21,7 @@ import json
 import math
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -38,6 +39,9 @@ NEEDED = (
 )  # fmt: skip
 RESERVE_S = 10  # of the minutes, to end the last part and write
 FEWEST_S = 3  # in which a command can begin
+# Tests that need no quiet machine: pytest-xdist shares them out, where it is installed.
+TOGETHER = ("quantize", "runs", "recipes", "loops", "commands", "faults", "foreign", "ranks", "memory")
+MOST_WORKERS = 12
 STUDIED = ("fp32", "bf16-amp", "fp16-amp", "fp8")
 Lines = list[str]
 
@@ -82,10 +86,17 @@ def detection(outputs: list[str]) -> Lines:
 
 
 def tests(outputs: list[str]) -> Lines:
-    """The closing line of pytest, and the tests that failed or were skipped, with the reasons."""
+    """The closing line of pytest, and the tests that failed or were skipped, with the reasons.
+
+    Where pytest was ended first, the tests that had passed until then are counted, and those that had failed are named.
+    """
     lines = outputs[0].strip().splitlines()
-    named = [f"- `{line}`" for line in lines if line.startswith(("FAILED", "ERROR", "SKIPPED"))]
-    return [lines[-1].strip("= ") if lines else "no output", *named]
+    named = [f"- `{line}`" for line in lines if line.startswith(("FAILED", "ERROR", "SKIPPED", "WHY"))]
+    last = lines[-1].strip("= ") if lines else "no output"
+    if not re.search(r" in [\d.]+s", last):
+        passed, failed = (sum(word in line.split() for line in lines) for word in ("PASSED", "FAILED"))
+        last = f"{passed} passed, {failed} failed until it was ended"
+    return [last, *named]
 
 
 def failed_tests(lines: Lines) -> str:
@@ -242,9 +253,10 @@ def parts_for(device: str, *, small: bool = False) -> list[Part]:
         words = (*precgui, "run", recipe, *settings, *(SMALL["study"] if small else ()))
         return (*words, "-o", f"{{out}}/{precision}.h5", "--json")
 
-    def on_gpu(name: str, limit_s: float) -> Part:
-        command = (python, "-m", "pytest", "-v", "-rfEs", "--tb=short", f"tests/gpu/test_{name}.py")
-        return Part(f"tests-{name}", f"Tests on the GPU: {name}", (command,), tests, limit_s, True, codes=(0, 1))
+    def on_gpu(name: str, limit_s: float, files: Sequence[str] = (), more: Sequence[str] = ()) -> Part:
+        paths = [f"tests/gpu/test_{file}.py" for file in files or (name,)]
+        command = (python, "-m", "pytest", "-v", "-rfEs", "--tb=short", *more, *paths)
+        return Part(f"tests-{name}", f"Tests on the GPU: {name}", (command,), tests, limit_s, True, True, codes=(0, 1))
 
     overheads = script("engine", "engine_overhead.py", "--device", device, "--models", model, "--size", size,
                        "--seconds", "8", "--precisions", "")  # fmt: skip
@@ -263,18 +275,24 @@ def parts_for(device: str, *, small: bool = False) -> list[Part]:
         Part("detection", "Detection", ((*precgui, "detect", "--json"),), detection, 10),
         Part("speeds", "Speed of each precision, in pairs with FP32", tuple(ratios), speeds, 80, by_line=True),
         Part("rates", "Rates per format", (products,), rates, 35, by_line=True),
-        on_gpu("quantize", 36),
         Part("registers", "Registers of the fused kernels", (kernels,), registers, 30, True, True),
         Part("fp8", "FP8, native and emulated", (script("fp8", "fp8_native.py"),), fp8, 30, True, True),
         Part("quantize", "Rounding tensors", (rounded,), verbatim, 25, True, True),
         Part("telemetry", "Cost of recording tensors", (recordings,), verbatim, 40, by_line=True),
-        on_gpu("runs", 50),
+        on_gpu("together", 86, TOGETHER, _workers()),
         Part("engine", "Engine over a hand-written loop", (overheads,), overhead, 20, by_line=True),
         Part("energy", "Energy of a known load", (joules,), energy, 27, by_line=True),
         on_gpu("machine", 27),
         on_gpu("bench", 25),
         Part("study", "A short study", tuple(run(name) for name in STUDIED), study, 35),
     ]
+
+
+def _workers() -> tuple[str, ...]:
+    """Options of pytest for processes that share tests and the GPU."""
+    if importlib.util.find_spec("xdist") is None:
+        return ()
+    return ("-n", str(max(1, min(MOST_WORKERS, 3 * (os.cpu_count() or 1) // 4))))
 
 
 class PartError(RuntimeError):

@@ -122,12 +122,21 @@ def test_that_tests_that_fail_or_are_ended_leave_the_results_of_the_others(tmp_p
     hung(tmp_path, one, lambda lines: any("test_first PASSED" in line for line in lines))
 
 
-def test_that_each_file_of_tests_on_the_gpu_is_a_part_of_its_own() -> None:
-    parts = [
-        part.name.removeprefix("tests-") for part in gpu_report.parts_for("cuda") if part.name.startswith("tests-")
-    ]
+def test_that_each_file_of_tests_on_the_gpu_belongs_to_one_part() -> None:
+    commands = [part.commands[0] for part in gpu_report.parts_for("cuda") if part.name.startswith("tests-")]
     files = (gpu_report.ROOT / "tests" / "gpu").glob("test_*.py")
-    assert sorted(parts) == sorted(file.stem.removeprefix("test_") for file in files)
+    given = [word for words in commands for word in words if word.endswith(".py")]
+    assert sorted(given) == sorted(f"tests/gpu/{file.name}" for file in files)
+
+
+def test_that_tests_that_were_ended_are_counted_and_those_that_failed_named() -> None:
+    lines = gpu_report.tests(["[gw0] [ 5%] PASSED a.py::one\nFAILED\na.py::two \nWHY a.py::two\nWHY E   assert 1 == 2"])
+    assert lines == [
+        "1 passed, 1 failed until it was ended",
+        "- `FAILED`",
+        "- `WHY a.py::two`",
+        "- `WHY E   assert 1 == 2`",
+    ]
 
 
 ROWS = """

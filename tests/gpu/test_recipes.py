@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -10,10 +11,11 @@ import pytest
 pytest.importorskip("pydantic", reason="runs are configured with pydantic, which is not installed here")
 
 from precgui.config.names import EMULATED
+from precgui.config.recipes import RECIPES
 from precgui.formats.model import FloatFormat, IntFormat
 from precgui.formats.registry import blocks, formats
 from tests.devices.runs import EVERY_PRECISION, SMALL, Ran, fp8_errors, refusal, run_on
-from tests.gpu.place import DEVICE, IS_HERE
+from tests.gpu.place import ALL, DEVICE, IS_HERE
 
 pytestmark = pytest.mark.gpu
 STEPS = 3
@@ -53,8 +55,15 @@ def close(precision: str) -> float:
     return 2.0**-chosen.bits if isinstance(chosen, IntFormat) else 0.5  # of a few numbers
 
 
-@pytest.mark.parametrize("precision", EVERY_PRECISION)
-@pytest.mark.parametrize("recipe", SMALL if IS_HERE else ())  # not 290 skipped tests in `make test`
+ALWAYS = ("bf16-amp", "fp16-amp", "fp8")
+ROWS = [
+    (recipe, precision)
+    for recipe, precision in itertools.product(SMALL if IS_HERE else (), EVERY_PRECISION)  # not 290 skipped tests
+    if ALL or recipe in ("digits-quick", "gpt-quick") or precision in (*ALWAYS, RECIPES[recipe][1].precision)
+]
+
+
+@pytest.mark.parametrize(("recipe", "precision"), ROWS)
 def test_that_a_recipe_has_the_losses_of_the_cpu(recipe: str, precision: str, tell: Callable[[str], None]) -> None:
     words = (*SMALL[recipe], f"precision={precision}", "threads=2")
     own, other = (run_on(device, recipe, *words, steps=STEPS) for device in (DEVICE, "cpu"))
