@@ -50,6 +50,7 @@ from precgui.engine.torch_private import (
 )
 from precgui.engine.unit_decays import UnitDecays
 from precgui.engine.unshifted_targets import UnshiftedTargets
+from precgui.engine.unused_terms import UnusedTerms
 from precgui.engine.watcher import Facts, OperationCall, Watcher
 from precgui.engine.write_times import WriteTimes
 from precgui.record.batches import Batches
@@ -80,7 +81,7 @@ class Watchers:
         constants, ranges = ConstantAnswers(), TargetRanges()
         constants.compared = ranges.compared
         products, axes, quantised = FirstProducts(), SoftmaxAxes(), QuantisedValues()
-        self._masked = MaskedRows()
+        self._masked, self.terms = MaskedRows(), UnusedTerms(model)
         self.exponents, arguments = ExponentSources(model), LossArguments()
         self._all: list[Watcher] = [
             self._cancellations, CoarseIntegers(model), BroadcastLosses(), LostValues(model), CoarseRoundings(model),
@@ -88,6 +89,7 @@ class Watchers:
             UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, arguments, ShortData(model),
             self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
             MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
+            self.terms,
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, arguments]
@@ -246,6 +248,7 @@ class LaterSteps:
             self.exact.drop(L_("the optimizer evaluates the model by itself"))
             return
         self.edits.stepped(optimizer)
+        self.watchers.terms.stepping(optimizer)
         if self._active:
             self._rewritten.stepping(optimizer)
             self._emptied.stepping(self._step, optimizer)

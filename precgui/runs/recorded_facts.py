@@ -54,6 +54,7 @@ _REASONS = {
     "repeated_batch": L_("the first 40 steps did not all get the same batch"),
     "first_products": L_("no weights that learn met numbers of the data in the steps that were looked at"),
     "softmax_axes": L_("no attention was seen whose weights do not add up to 1 in the steps that were looked at"),
+    "unused_terms": L_("no term of a loss was seen whose gradients are cleared before an optimizer uses them"),
     "kept_statistics": L_("no norm with a momentum of 0 was seen in training mode in the steps that were looked at"),
     "mixed_axes": L_("no view was seen to mix positions with features in the steps that were looked at"),
     "loss_terms": L_("no loss was seen to be a sum of terms in the steps that were looked at"),
@@ -76,7 +77,7 @@ _OF_OWN_LOOPS = (
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
     "zero_state",
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
-    "softmax_axes", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",
+    "softmax_axes", "unused_terms", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",
     "loss_arguments", "exponents", "masked_rows",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip

@@ -170,3 +170,154 @@ def gaps_that_both_sides_tell(opened: Open) -> None:
         return head(torch.relu(mix(sides))), torch.where(torch.arange(LENGTH) < LENGTH - 2, text[:, 1:], -100)[:, 1:-1]
 
     _speak(opened, model, words)
+
+
+NOISE, SIZE = 3, 2
+Maker = Callable[[nn.Module, nn.Module, Tensor, Tensor], Tensor]  # generator, discriminator, fake, real to its loss
+
+
+def _ring(count: int) -> Tensor:
+    angle = 6.3 * torch.rand(count)
+    return torch.stack((angle.cos(), angle.sin()), 1) + 0.05 * torch.randn(count, 2)
+
+
+def _real(scores: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(scores, torch.ones_like(scores))
+
+
+def _made_up(scores: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(scores, torch.zeros_like(scores))
+
+
+def _imitate(opened: Open, maker: Maker, *, maker_first: bool = False, steps: int = 60) -> None:
+    generator = nn.Sequential(nn.Linear(NOISE, 24), nn.ReLU(), nn.Linear(24, SIZE))
+    discriminator = nn.Sequential(nn.Linear(SIZE, 24), nn.ReLU(), nn.Linear(24, 1))
+    optimizers = [torch.optim.Adam(each.parameters(), 2e-3) for each in (generator, discriminator)]
+    recorder = opened(nn.ModuleDict({"generator": generator, "discriminator": discriminator}), optimizers)
+    for _ in range(steps):
+        real, fake = _ring(48), generator(torch.randn(48, NOISE))
+
+        def make(real: Tensor = real, fake: Tensor = fake) -> Tensor:
+            loss = maker(generator, discriminator, fake, real)
+            optimizers[0].zero_grad()
+            loss.backward()
+            optimizers[0].step()
+            return loss
+
+        loss = make() if maker_first else real
+        judged = _real(discriminator(real)) + _made_up(discriminator(fake.detach()))
+        optimizers[1].zero_grad()
+        judged.backward()
+        optimizers[1].step()
+        recorder.step((loss if maker_first else make()).detach())
+
+
+def _distance(fake: Tensor, real: Tensor) -> Tensor:
+    return (fake.mean(0) - real.mean(0)).square().sum() + (fake.std(0) - real.std(0)).square().sum()
+
+
+@fault("unused-terms", "reaches none of the parameters", "detach()")
+def a_picture_that_is_detached_for_its_maker(opened: Open) -> None:
+    _imitate(opened, lambda g, d, fake, real: _real(d(fake.detach())) + 0.5 * _distance(fake, real))
+
+
+@fault("unused-terms", "reaches none of the parameters", "detach()")
+def a_picture_of_no_grad_in_a_list_of_losses(opened: Open) -> None:
+    """The generator steps first, and its losses are stacked."""
+
+    def maker(g: nn.Module, d: nn.Module, fake: Tensor, real: Tensor) -> Tensor:
+        with torch.no_grad():
+            again = g(torch.randn(48, NOISE))
+        return torch.stack([_real(d(again)), 5 * _distance(fake, real)]).sum() / 2
+
+    _imitate(opened, maker, maker_first=True)
+
+
+@healthy
+def a_picture_that_its_maker_learns_from(opened: Open) -> None:
+    _imitate(opened, lambda g, d, fake, real: _real(d(fake)) + 0.5 * _distance(fake, real))
+
+
+@healthy
+def a_maker_that_its_judge_helps_with_features(opened: Open) -> None:
+    """Features of real pictures are a constant for the generator."""
+
+    def maker(g: nn.Module, d: nn.Module, fake: Tensor, real: Tensor) -> Tensor:
+        assert isinstance(d, nn.Sequential)
+        features = (d[:2](fake).mean(0) - d[:2](real).mean(0).detach()).square().mean()
+        return _real(d(fake)) + features + 0.1 * _distance(fake, real)
+
+    _imitate(opened, maker, maker_first=True)
+
+
+def _pair() -> tuple[nn.Module, nn.Module, list[torch.optim.Optimizer]]:
+    first, second = nn.Linear(8, 6), nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+    return first, second, [torch.optim.Adam(each.parameters(), 3e-3) for each in (first, second)]
+
+
+@healthy
+def two_losses_in_one_pass_for_two_optimizers(opened: Open) -> None:
+    first, second, optimizers = _pair()
+    recorder, w = opened(nn.ModuleList([first, second]), optimizers), torch.randn(8)
+    for _ in range(60):
+        x = torch.randn(32, 8)
+        h = first(x)
+        loss = F.mse_loss(h[:, 0], x @ w) + F.mse_loss(second(h.detach())[:, 0], (x @ w).sin())
+        for each in optimizers:
+            each.zero_grad()
+        loss.backward()
+        for each in optimizers:
+            each.step()
+        recorder.step(loss)
+
+
+@healthy
+def one_loss_descended_by_two_optimizers_in_turn(opened: Open) -> None:
+    """Each pass has the loss of both, and a part that knows one of them only."""
+    first, second, optimizers = _pair()
+    recorder, w = opened(nn.ModuleList([first, second]), optimizers), torch.randn(8)
+    for _ in range(60):
+        x = torch.randn(32, 8)
+        for each in optimizers:
+            h = first(x)
+            own, other = F.mse_loss(h[:, 1], x @ w), F.mse_loss(second(torch.ones(4, 6)).mean(), torch.zeros(()))
+            loss = F.mse_loss(second(h)[:, 0], (x @ w).sin()) + 0.1 * own + 0.1 * other
+            for every in optimizers:
+                every.zero_grad()
+            loss.backward()
+            each.step()
+        recorder.step(loss)
+
+
+@healthy
+def phases_that_alternate(opened: Open) -> None:
+    """The losses of both are always added up, and one optimizer steps in even steps, the other one in odd ones."""
+    first, second, optimizers = _pair()
+    recorder, w = opened(nn.ModuleList([first, second]), optimizers), torch.randn(8)
+    for step in range(60):
+        x = torch.randn(32, 8)
+        h = first(x)
+        loss = F.mse_loss(h[:, 0], x @ w) + F.mse_loss(second(h.detach())[:, 0], (x @ w).sin())
+        for each in optimizers:
+            each.zero_grad()
+        loss.backward()
+        optimizers[step % 2].step()
+        recorder.step(loss)
+
+
+@healthy
+def a_judge_that_steps_in_every_fourth_step(opened: Open) -> None:
+    """Its gradients add up until then."""
+    first, second, optimizers = _pair()
+    recorder, w = opened(nn.ModuleList([first, second]), optimizers), torch.randn(8)
+    for step in range(60):
+        x = torch.randn(32, 8)
+        h = first(x)
+        loss = F.mse_loss(h[:, 0], x @ w) + F.mse_loss(second(h.detach())[:, 0], (x @ w).sin()) / 4
+        optimizers[0].zero_grad()
+        loss.backward()
+        optimizers[0].step()
+        if step % 4 == 3:
+            optimizers[1].step()
+            optimizers[1].zero_grad()
+        recorder.step(loss)

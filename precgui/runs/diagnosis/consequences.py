@@ -98,6 +98,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "rate-too-high": ("chance-level", "saturated-units", "dead-units", "over-fitting"),
     "chance-level": ("over-fitting",),
     "batch-norm-gap": ("over-fitting",),
+    "unused-terms": ("rising-loss", "no-progress"),
     "reads-ahead": ("over-fitting",),
     "statistics-kept-out": ("over-fitting", "batch-norm-gap"),
     "stagnation": ("weights-unchanged", "no-progress", "lost-updates", "rewritten-weights"),

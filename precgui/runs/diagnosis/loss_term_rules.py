@@ -1,4 +1,4 @@
-"""Group C: terms of a loss of which one outweighs the other, and targets that go on behind the end of an episode."""
+"""Group C: terms of a loss that reach nothing or outweigh the others, and targets that go on behind an episode."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from precgui.runs.diagnosis.chance_rules import LITTLE
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.recorded_facts import number, whole
+from precgui.runs.recorded_facts import number, text, texts, whole
 from precgui.sentences import L_, Sentence
 
-_UNEVEN, _TARGETS = "uneven-terms", "targets-without-end"
+_UNUSED, _UNEVEN, _TARGETS = "unused-terms", "uneven-terms", "targets-without-end"
 _OUTWEIGHS = 10.0  # times the weight of a number of the fit
 _LATE = 100  # a step in which a training has had time
 _SMALL = 0.01  # of the fit, were their numbers of equal weight: a term that the training has driven to nothing
@@ -136,7 +136,44 @@ def targets_without_end(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def unused_terms(m: Measurements) -> Answer:
+    """A part of a loss whose gradients never come to the parameters that the optimizer of its pass holds."""
+    rows = m.fact_rows("unused_terms")
+    if not m.own_loop or not m.n or not m.fact("census"):
+        return None
+    if len(rows) < _FEWEST_STEPS:
+        return RuledOut(_UNUSED, L_("because no part of a loss was seen whose gradients no optimizer uses"))
+    row, steps = rows[-1], [whole(each, "step") for each in rows]
+    terms, reaches = whole(row, "terms"), ", ".join(texts(row, "reaches"))
+    proof = Evidence(
+        L_(
+            "parameters that a term of a loss reaches: none of the optimizer that steps after its backward pass, and "
+            "their own optimizer steps with gradients of another pass, made when these were None"
+        ),
+        {"terms": terms, "unused": whole(row, "unused"), "steps": len(rows)},
+        Sentence(
+            "In steps {steps} a backward pass began with a loss of {terms} terms, after which {optimizer} stepped. One "
+            "of these terms has gradients for parameters of another optimizer only ({reaches}), which were cleared "
+            "before that one used them: this term changes nothing.",
+            steps=", ".join(map(str, steps[:5])), terms=terms, optimizer=text(row, "optimizer"), reaches=reaches,
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            _UNUSED, "warning", L_("A part of the loss reaches none of the parameters that are updated with it"),
+            steps[0], int(m.steps[-1]), (proof,),
+            L_(
+                "Look for detach(), torch.no_grad(), .data or .item() between these parameters and this part of the "
+                "loss: a generator learns from discriminator(fake), not from discriminator(fake.detach())."
+            ),
+            0.9, "docs/diagnosis.md", certainty="exact", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
 RULES = (
+    Rule(_UNUSED, "C", L_("Does each part of a loss reach parameters that are updated with it?"), unused_terms),
     Rule(_UNEVEN, "C", L_("Do all numbers of a loss count alike?"), uneven_terms),
     Rule(_TARGETS, "C", L_("Do targets of values end with the episode?"), targets_without_end),
 )

@@ -114,6 +114,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ),
     "hidden_parameters": [{"parameters": 2, "elements": 64, "trained": 8, "modules": ["0"], "step": 8}],
     "untrained_parameters": [{"names": ["0.weight"], "parameters": 1, "step": 8}],
+    "unused_terms": _each_step({"terms": 2, "unused": 1, "optimizer": "Adam", "reaches": ["1.weight"]}),
     "unshifted_targets": _each_step({"positions": 64}),
     "batches": _each_step(
         {"input": "0", "samples": 8, "numbers": 8, "alike": True, "short": True, "holes": True}, 1, 2, 8, 32, 128
