@@ -1,4 +1,4 @@
-"""2:4 sparse products where a device has them: NVIDIA Ampere and newer. Not run on such a device so far."""
+"""2:4 sparse products where a device has them: NVIDIA Ampere and newer."""
 
 from __future__ import annotations
 
