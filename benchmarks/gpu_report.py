@@ -40,7 +40,7 @@ NEEDED = (
 RESERVE_S = 10  # of the minutes, to end the last part and write
 FEWEST_S = 3  # in which a command can begin
 # Tests that need no quiet machine: pytest-xdist shares them out, where it is installed.
-TOGETHER = ("quantize", "runs", "recipes", "loops", "commands", "faults", "foreign", "ranks", "memory")
+TOGETHER = ("quantize", "fp8_sums", "runs", "recipes", "loops", "commands", "faults", "foreign", "ranks", "memory")
 MOST_WORKERS = 12
 STUDIED = ("fp32", "bf16-amp", "fp16-amp", "fp8")
 Lines = list[str]
@@ -188,14 +188,18 @@ def overhead(outputs: list[str]) -> Lines:
 
 
 def fp8(outputs: list[str]) -> Lines:
-    """Step times of a layer, native and emulated, and the relative distance of their results."""
-    lines = ["| size | native, ms | emulated, ms | BF16, ms | emulated / native | BF16 / native | output | gradient |"]
-    lines += ["|---|---|---|---|---|---|---|---|"]
+    """Step times of a layer, native and emulated, and the distance of its results from FP32 and from measured sums."""
+    lines = [
+        "| size | native, ms | emulated, ms | BF16, ms | emulated / native | BF16 / native | output | gradient "
+        "| output beside measured sums | gradient beside measured sums |"
+    ]
+    lines += ["|---|---|---|---|---|---|---|---|---|---|"]
     for row in _rows(outputs):
         figures = [*(row["step_ms"][name] for name in ("native", "emulated", "bf16-amp")),
                    row["emulated_over_native"], row["bf16_over_native"]]  # fmt: skip
-        apart = [row["difference_output"], row["difference_weight_gradient"]]
-        cells = [*(f"{figure:.3f}" for figure in figures), *(f"{figure:.1e}" for figure in apart)]
+        beside = row["beside_measured_sums"] or (None, None)
+        apart = [row["difference_output"], row["difference_weight_gradient"], *beside]
+        cells = [*(f"{figure:.3f}" for figure in figures), *("" if one is None else f"{one:.1e}" for one in apart)]
         lines += [f"| {row['size']} | {' | '.join(cells)} |"]
     return lines
 

@@ -22,7 +22,8 @@ SOURCES = re.compile(
 )
 # Names, keys and code, which are the same in every language.
 NAMES = {
-    " LoRA on {}",
+    " LoRA on {}", "e4m3fn (gradients e5m2) summed as on Hopper",
+    "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, int[] least, int[] sums) -> Tensor",
     "and {} other settings ({})", "sixteen bits", "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter",
     "Esc", "Features", "Format", "Fusion", "Inf", "Intel", "Kahan", "Linux", "Neural accelerators", "Python",
     " summed in {}", "int{} weights, {} inputs", "{}, int{} weights", "tf32 or fp16",  # labels of layers, formats

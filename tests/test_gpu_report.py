@@ -287,10 +287,13 @@ def test_that_a_part_with_an_energy_that_is_not_known_says_why() -> None:
 def test_that_sizes_of_fp8_are_rows() -> None:
     row = {
         "size": 64, "step_ms": {"native": 1.0, "emulated": 3.0, "bf16-amp": 2.0}, "emulated_over_native": 3.0,
-        "bf16_over_native": 2.0, "difference_output": 1e-7, "difference_weight_gradient": 2e-7,
+        "bf16_over_native": 2.0, "difference_output": 5e-4, "difference_weight_gradient": 1e-4,
+        "beside_measured_sums": [4e-8, 5e-8],
     }  # fmt: skip
-    assert gpu_report.fp8([json.dumps(row)])[2:] == [
-        "| 64 | 1.000 | 3.000 | 2.000 | 3.000 | 2.000 | 1.0e-07 | 2.0e-07 |"
+    in_fp32 = row | {"difference_output": 1e-7, "difference_weight_gradient": 2e-7, "beside_measured_sums": None}
+    assert gpu_report.fp8([json.dumps(row), json.dumps(in_fp32)])[2:] == [
+        "| 64 | 1.000 | 3.000 | 2.000 | 3.000 | 2.000 | 5.0e-04 | 1.0e-04 | 4.0e-08 | 5.0e-08 |",
+        "| 64 | 1.000 | 3.000 | 2.000 | 3.000 | 2.000 | 1.0e-07 | 2.0e-07 |  |  |",
     ]
 
 

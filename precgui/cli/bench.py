@@ -19,7 +19,8 @@ from precgui.cli.parser import UserError
 from precgui.cli.place_option import add_place_option
 from precgui.hardware import measured
 from precgui.hardware.figures import Figure, csv_text, figures
-from precgui.hardware.measured import number_text, remarks, sums_text, sums_title, threads_text
+from precgui.hardware.measured import number_text, remarks, threads_text
+from precgui.hardware.product_sums import sums_text, sums_title
 from precgui.words import L_, _, p_, translated
 
 _SMALLEST, _LARGEST = 16, 65536

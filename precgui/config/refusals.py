@@ -117,6 +117,15 @@ def _of_precision(config: RunConfig) -> Iterator[tuple[str, str]]:
                 "to batch; set one of them back"
             ),
         )
+    plain = options.rounding == "nearest_even" and options.accumulator is None
+    if config.precision == "fp8" and options.fp8_sums == "hopper" and not plain:
+        yield (
+            "precision_options.fp8_sums",
+            L_(
+                "precision_options.fp8_sums = hopper goes with rounding = nearest_even and no accumulator only, as the "
+                "hardware has it; set one of them back"
+            ),
+        )
     if is_integer and config.qat.save_to and not config.qat.measure:
         yield (
             "qat.save_to",

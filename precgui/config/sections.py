@@ -329,6 +329,15 @@ class PrecisionOptions(Section):
         description=L_("One scale for each tensor, or for each row and column of a product."),
         json_schema_extra={"show_if": _FP8},
     )
+    fp8_sums: Literal["auto", "hopper"] = Field(
+        "auto",
+        title=L_("FP8 sums"),
+        description=L_(
+            "auto: as the device adds where FP8 is native, in FP32 where it is emulated; hopper: emulated as its "
+            "tensor cores add, in 14 bits, which takes long."
+        ),
+        json_schema_extra={"rare": True, "show_if": _FP8},
+    )
     fp8_amax: Literal["current", "delayed"] = Field(
         "current",
         title=L_("FP8 amax"),

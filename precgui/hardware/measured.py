@@ -10,7 +10,7 @@ from typing import Any
 from precgui import paths
 from precgui.hardware.figures import COLUMNS
 from precgui.safe_open import replace_file
-from precgui.sentences import L_, Sentence, counted, filled, together
+from precgui.sentences import Sentence, counted, together
 
 SCHEMA = 1
 NOISY = 0.2  # spread from which a figure is marked
@@ -25,14 +25,6 @@ _ROWS = {  # the parts that are lists, and what each of their rows has
     "blocks": {"block", "format", "seconds", "note"}, "energy": {"format", "m", "note"},
 }  # fmt: skip
 _BLOCKS = ("convolution", "attention")
-_FAST = L_("{format}, fast accumulation")
-_KEPT: dict[str | None, str] = {
-    "toward_zero": L_("sums keep {bits} bits, truncated"),
-    "nearest_even": L_("sums keep {bits} bits, rounded to nearest"),
-    "down": L_("sums keep {bits} bits, rounded down"),
-    "up": L_("sums keep {bits} bits, rounded up"),
-    None: L_("sums keep {bits} bits"),
-}
 _TEXTS = ("format", "from", "to", "block", "note")
 
 
@@ -166,23 +158,6 @@ def rate_text(tops: float) -> str:
 def threads_text(threads: int) -> str:
     """For example `1 CPU thread`."""
     return counted("{count} CPU thread", "{count} CPU threads", threads)
-
-
-def sums_title(row: Mapping[str, Any]) -> str:
-    """The operands of an `accumulation`, and how they were multiplied where there is a choice."""
-    if row["format"] == "e5m2":
-        return L_("e5m2 times e4m3fn")
-    return filled(_FAST, format=row["format"]) if row["fast"] else row["format"]
-
-
-def sums_text(row: Mapping[str, Any]) -> str:
-    """How products are added, by an `accumulation`; empty where that was not measured."""
-    bits, count, rounding = row["bits"], row.get("promoted_every"), row.get("rounding")
-    if bits is None:
-        return L_("sums keep all bits that its operands can tell apart") if "terms" in row else ""
-    kept = filled(_KEPT.get(rounding, _KEPT[None]), bits=bits)
-    promoted = Sentence("after every {count} terms the partial sum is added in FP32", count=count) if count else ""
-    return together(kept, promoted, between="; ")
 
 
 def remarks(row: Mapping[str, Any]) -> str:

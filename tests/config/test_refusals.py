@@ -14,6 +14,8 @@ from precgui.sweeps.errors import SweepError
 from precgui.sweeps.spec import make_spec
 
 LORA = ["adapter.kind=lora", "adapter.targets=blocks"]
+HOPPER_KEY = "precision_options.fp8_sums"
+HOPPER = ("precision=fp8", f"{HOPPER_KEY}=hopper")
 GRAPH = ["precision=bf16-amp", "train.cuda_graph=true"]
 
 
@@ -58,6 +60,8 @@ def test_that_all_refusals_come_at_once_before_torch_and_before_a_file(tmp_path:
         ([*GRAPH, "parallel.strategy=ddp"], "train.cuda_graph", "does not go with parallel.strategy = ddp"),
         ([*GRAPH, "pruning.method=wanda"], "train.cuda_graph", "which reads the inputs of layers"),
         (["power.limit_w=200", "device=cpu"], "power.limit_w", "limit of an NVIDIA GPU, but device is cpu"),
+        ([*HOPPER, "precision_options.rounding=stochastic"], HOPPER_KEY, "goes with rounding = nearest_even"),
+        ([*HOPPER, "precision_options.accumulator=fp16"], HOPPER_KEY, "and no accumulator only"),
         ([*GRAPH, "device=cpu"], "train.cuda_graph", "needs an NVIDIA GPU, but device is cpu"),
     ],
 )

@@ -27,11 +27,11 @@ def latency_of_few_rounds() -> Iterator[None]:
 
 @pytest.fixture
 def record() -> Record:
-    """Train the default recipe on the CPU with the settings given; returns every event."""
+    """Train a recipe on the CPU, the default one unless another is given, with these settings; returns every event."""
 
-    def run(*settings: str, stopped: Callable[[], bool] = lambda: False) -> list[Event]:
+    def run(*settings: str, recipe: str = "digits-quick", stopped: Callable[[], bool] = lambda: False) -> list[Event]:
         events: list[Event] = []
-        train(config.load("digits-quick", ["device=cpu", "threads=1", *settings]), events.append, stopped)
+        train(config.load(recipe, ["device=cpu", "threads=1", *settings]), events.append, stopped)
         return events
 
     return run

@@ -31,6 +31,25 @@ def test_that_rates_stay_below_the_peak_and_the_certificate_is_right(gpu):
     assert measured.kept()[0]["device"]["name"] == gpu.name
 
 
+def test_that_the_sums_of_each_format_are_measured(gpu):
+    result = run_bench(BenchPlan("cuda:0", FORMATS, (256,), parts=("accumulation",)), lambda event: None, lambda: False)
+    found = {(row["format"], row["fast"]): row for row in result["accumulation"]}
+    assert all(row["is_deterministic"] and not row["note"] for row in found.values())
+    exact = {"fp64": (53, "nearest_even"), "fp32": (24, "nearest_even")}
+    for fmt, expected in exact.items():
+        assert (found[fmt, False]["bits"], found[fmt, False]["rounding"]) == expected
+    if gpu.capability != "9.0":
+        return
+    hopper = {"tf32": (24, "toward_zero", 8), "bf16": (24, "toward_zero", 16), "fp16": (24, "toward_zero", 16)}
+    for fmt, expected in hopper.items():
+        assert tuple(found[fmt, False][key] for key in ("bits", "rounding", "terms")) == expected
+    of_fp8 = {("e4m3fn", True): None, ("e4m3fn", False): 128, ("e5m2", False): 128}
+    for key, promoted_every in of_fp8.items():
+        row = found[key]
+        assert (row["bits"], row["rounding"], row["terms"]) == (14, "toward_zero", 32)
+        assert row["promoted_every"] == promoted_every
+
+
 def test_that_a_size_that_fp8_cannot_take_is_a_note_and_not_the_end(gpu):
     plan = BenchPlan("cuda:0", ("e4m3fn",), (1000,), parts=("gemm", "alignment", "energy"))
     result = run_bench(plan, lambda event: None, lambda: False)

@@ -182,8 +182,11 @@ def _certificate(bench: Bench, fmt: str) -> dict[str, Any]:
 def _accumulation(bench: Bench, fmt: str) -> list[dict[str, Any]]:
     """How the device adds products of a format; those of FP8 as a run makes them forward and backward."""
     bench.step(Sentence("{fmt}: how products are added", fmt=fmt))
-    if fmt not in bench.probe_s or _predicted_s(bench, fmt, accumulation.SIDE) > LONGEST_CALL_S / SUMS_TRIED:
+    if fmt not in bench.probe_s:
         return []
+    if (predicted_s := _predicted_s(bench, fmt, accumulation.SIDE)) > LONGEST_BLOCK_S / SUMS_TRIED:
+        slow = filled(_SLOW_KERNEL, seconds=predicted_s)
+        return [bench.row("accumulation", {"format": fmt, "fast": False, "bits": None, "note": slow})]
     _switch(fmt)
     calls = [(fmt, False)]
     if fmt == "e4m3fn" and bench.device.type == "cuda":

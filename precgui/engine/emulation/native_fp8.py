@@ -7,7 +7,7 @@ in FP32, as torchao's float8 training has them for a model in FP32.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -40,34 +40,48 @@ class Scales:
     gradient: AmaxScale
 
 
+class ScaledMatmul(Protocol):
+    """[m, k] times [k, n] in FP8 with a scale for each, in FP32; `fast`: in the shorter accumulator alone."""
+
+    def __call__(self, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, fast: bool) -> Tensor: ...
+
+
+def on_tensor_cores(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, fast: bool) -> Tensor:
+    """The product of the device."""
+    result: Tensor = scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=torch.float32, use_fast_accum=fast)
+    return result
+
+
 class NativeLinear(nn.Linear):
     """A linear layer with FP8 products; made from a layer by `use_native`."""
 
     scales: Scales
+    multiply: ScaledMatmul
 
     def forward(self, input: Tensor) -> Tensor:
         with torch.autocast(input.device.type, enabled=False):
-            result: Tensor = _Fp8Linear.apply(input, self.weight, self.scales)
+            result: Tensor = _Fp8Linear.apply(input, self.weight, self.scales, self.multiply)
             return result if self.bias is None else result + self.bias
 
 
-def use_native(layer: nn.Module, scales: Scales) -> None:
+def use_native(layer: nn.Module, scales: Scales, multiply: ScaledMatmul = on_tensor_cores) -> None:
     """Turn a layer that `fits` into its native form, in place; its parameters are the same objects."""
     native: Any = layer
     native.__class__ = NativeLinear
-    native.scales = scales
+    native.scales, native.multiply = scales, multiply
 
 
 class _Fp8Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, scales: Scales) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, scales: Scales, multiply: ScaledMatmul) -> Tensor:
         rows = _padded(x.flatten(0, -2).float())
         of_x, of_weight = ctx.needs_input_grad[:2]
         a = _quantized(rows, FORWARD, scales.activation, 1, turned=of_weight)
         b = _quantized(weight.float(), FORWARD, scales.weight, 1, turned=of_x)
         ctx.save_for_backward(*_kept(rows, a, scales.activation), *_kept(weight, b, scales.weight))
         ctx.scales, ctx.shape, ctx.dtype, ctx.dtype_of_weight = scales, x.shape, x.dtype, weight.dtype
-        product = _product((a.straight, a.inverse), (b.straight.t(), b.inverse.t()), fast=True)
+        ctx.multiply = multiply
+        product = _product(multiply, (a.straight, a.inverse), (b.straight.t(), b.inverse.t()), fast=True)
         return product[: x.numel() // x.shape[-1]].view(*x.shape[:-1], -1).to(x.dtype)
 
     @staticmethod
@@ -81,14 +95,15 @@ class _Fp8Linear(torch.autograd.Function):
         if of_x:
             a = _quantized(grad, BACKWARD, scales.gradient, 1, turned=of_weight and not scales.gradient.rowwise)
             turned, inverse = _turned(weight, scales.weight)
-            product = _product((a.straight, a.inverse), (turned.t(), inverse), fast=False)
+            product = _product(ctx.multiply, (a.straight, a.inverse), (turned.t(), inverse), fast=False)
             grad_x = product[: grads[0].numel() // grads[0].shape[-1]].view(ctx.shape).to(ctx.dtype)
         if of_weight:
             if a is None or scales.gradient.rowwise:
                 a = _quantized(grad, BACKWARD, scales.gradient, 0, straight=False, turned=True)
             turned, inverse = _turned(rows, scales.activation)
-            grad_w = _product((a.turned, a.inverse.t()), (turned.t(), inverse), fast=False).to(ctx.dtype_of_weight)
-        return grad_x, grad_w, None
+            product = _product(ctx.multiply, (a.turned, a.inverse.t()), (turned.t(), inverse), fast=False)
+            grad_w = product.to(ctx.dtype_of_weight)
+        return grad_x, grad_w, None, None
 
 
 class _Quantized(NamedTuple):
@@ -142,8 +157,9 @@ def _turned(kept: tuple[Tensor, ...], scale: AmaxScale) -> tuple[Tensor, Tensor]
     return found.turned, found.inverse
 
 
-def _product(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], *, fast: bool) -> Tensor:
-    """[m, k] times [k, n] in FP8, summed in FP32 (`fast`: in the tensor core's shorter accumulator), given in FP32.
+def _product(multiply: ScaledMatmul, a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], *, fast: bool) -> Tensor:
+    """[m, k] times [k, n] in FP8, given in FP32. `fast`: summed in the tensor core's accumulator alone, which on Hopper
+    keeps 14 bits; else partial sums are added in FP32.
 
     Scales of rows and columns are multiplied onto the result: kernels that take them give BF16 on most cards, and are
     slow without the short accumulator (torchao does the same).
@@ -151,9 +167,7 @@ def _product(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], *, fast: bool) 
     by_rows = a[1].numel() > 1 or b[1].numel() > 1
     one = torch.ones((), device=a[1].device) if by_rows else None
     scale_a, scale_b = (a[1].view(()), b[1].view(())) if one is None else (one, one)
-    result: Tensor = scaled_mm(
-        a[0], b[0], scale_a=scale_a, scale_b=scale_b, out_dtype=torch.float32, use_fast_accum=fast
-    )
+    result = multiply(a[0], b[0], scale_a, scale_b, fast=fast)
     return result.mul_(a[1]).mul_(b[1]) if by_rows else result
 
 

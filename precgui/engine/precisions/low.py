@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
 from precgui.config.names import EMULATED
+from precgui.engine import accumulation
 from precgui.engine.certificate import require_true_fp32
 from precgui.engine.emulation import native_fp8
 from precgui.engine.emulation.accumulator import Accumulator
@@ -33,12 +36,14 @@ from precgui.engine.emulation.operands import (
     ScaledCast,
 )
 from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
+from precgui.engine.emulation.tensor_core import HOPPER
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.layer_formats import find_layer_formats
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
 from precgui.formats.registry import blocks, get
+from precgui.hardware.product_sums import sums_text
 from precgui.sanitize import some_names
 from precgui.sentences import Sentence, counted
 
@@ -262,11 +267,34 @@ class FP8(LowPrecisionMatmul):
 
     def _turn(self, chosen: dict[str, nn.Module]) -> None:
         native = self._native(chosen)
+        as_hopper = self.options.fp8_sums == "hopper"
+        multiply = HOPPER.scaled_mm if as_hopper else native_fp8.on_tensor_cores
         for layer in native.values():
-            native_fp8.use_native(
-                layer, native_fp8.Scales(*(self._scale(r) for r in ("activation", "weight", "gradient")))
+            scales = native_fp8.Scales(*(self._scale(r) for r in ("activation", "weight", "gradient")))
+            native_fp8.use_native(layer, scales, multiply)
+        if native and as_hopper:
+            self.notes.append(
+                counted(
+                    "FP8 is emulated in {count} layer (E4M3 forward, E5M2 gradients), and its products are added as "
+                    "Hopper's tensor cores add them: sums keep {bits} bits, truncated, and those of gradients are "
+                    "added in FP32 after every {terms} terms; speed says nothing about hardware that has the format",
+                    "FP8 is emulated in {count} layers (E4M3 forward, E5M2 gradients), and its products are added as "
+                    "Hopper's tensor cores add them: sums keep {bits} bits, truncated, and those of gradients are "
+                    "added in FP32 after every {terms} terms; speed says nothing about hardware that has the format",
+                    len(native),
+                    bits=HOPPER.bits,
+                    terms=HOPPER.promoted_every,
+                )
             )
-        if native:
+        elif as_hopper:
+            self.notes.append(
+                Sentence(
+                    "precision_options.fp8_sums = hopper changes nothing here: no linear layer has sizes that are "
+                    "multiples of {multiple}",
+                    multiple=native_fp8.MULTIPLE,
+                )
+            )
+        elif native:
             self.notes.append(
                 counted(
                     "FP8 is native in {count} layer (E4M3 forward, E5M2 gradients)",
@@ -274,13 +302,17 @@ class FP8(LowPrecisionMatmul):
                     len(native),
                 )
             )
+            self.notes += sums_notes(self.device)
         if remainder := {name: layer for name, layer in chosen.items() if name not in native}:
             super()._turn(remainder)
+        if as_hopper:
+            self.labels |= dict.fromkeys(native, HOPPER.label)
 
     def _native(self, chosen: dict[str, nn.Module]) -> dict[str, nn.Module]:
-        """The layers that run on FP8 kernels, which round to nearest even and sum in FP32 only."""
+        """The layers that run on FP8 kernels, which round to nearest and add in their own way, or as if on them."""
+        there = self.options.fp8_sums == "hopper" or native_fp8.available(self.device)
         plain = self.options.rounding == "nearest_even" and self.options.accumulator is None
-        if not plain or not native_fp8.available(self.device):
+        if not plain or not there:
             return {}
         return {n: layer for n, layer in chosen.items() if n not in self._of_layers and native_fp8.fits(layer)}
 
@@ -302,6 +334,26 @@ class FP8(LowPrecisionMatmul):
 
     def _round(self, role: Role, place: str) -> OperandQuantizer:
         return ScaledCast(self.formats[role], RoundingSpec(self.options.rounding, self.clock, place), self._scale(role))
+
+
+@functools.cache
+def sums_notes(device: torch.device) -> list[str]:
+    """A sentence on how this device adds FP8 products, where that is not in FP32; measured once in a process."""
+    rows = []
+    for fmt, fast in (("e4m3fn", True), ("e5m2", False)):
+        operands = accumulation.OPERANDS[fmt]
+        try:
+            rows.append(asdict(accumulation.measure(accumulation.multiply_on(device, operands, fast=fast), operands)))
+        except RuntimeError:  # no kernel for these sizes; the run has its own
+            return []
+    if all(row["bits"] is None or row["bits"] >= accumulation.FP32_BITS for row in rows):
+        return []
+    forward, backward = map(sums_text, rows)
+    return [
+        Sentence(
+            "FP8 products forward: {forward}; FP8 products of gradients: {backward}", forward=forward, backward=backward
+        )
+    ]
 
 
 def _multiplies_elsewhere(module: nn.Module) -> bool:

@@ -14,7 +14,7 @@ OPTIMIZER, DATA, DISPATCH, FUSED = L_("optimizer"), L_("data"), L_("dispatch"), 
 MULTIPLIED = (PRODUCT, CONVOLUTION, ATTENTION, RECURRENT)  # the work that a format's peak is about
 
 _PRODUCTS = re.compile(
-    r"(add)?(mm|bmm|mv|baddbmm)_?|addbmm|_scaled_mm|_int_mm|mkldnn_linear\w*|_addmm_activation|einsum"
+    r"(add)?(mm|bmm|mv|baddbmm)_?|addbmm|_?scaled_mm\w*|_int_mm|mkldnn_linear\w*|_addmm_activation|einsum"
 )
 _CONVOLUTIONS = re.compile(r"convolution\w*|_?convolution_\w*|mkldnn_convolution\w*|cudnn_convolution\w*|_slow_conv\w*")
 _ATTENTION = re.compile(r"_scaled_dot_product\w+|_(flash|efficient)_attention\w*")

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 _Compute = Callable[[Tensor], Tensor]
-_LIBRARY = torch.library.Library("precgui", "DEF")
-_LIBRARY.define("rounded(Tensor source, int call) -> Tensor")
+_LIBRARY = torch.library.Library("precgui", "FRAGMENT")
+_IS_FIRST = not hasattr(torch.ops.precgui, "rounded")  # a process may run several exported scripts, each with a copy
 _numbers: dict[Hashable, int] = {}
 _calls: list[_Compute] = []
 _mantissa_bits: list[int | None] = []  # of each call: those of its float format
@@ -25,7 +25,9 @@ def _rounded(source: Tensor, call: int) -> Tensor:
     return _calls[call](source)
 
 
-_LIBRARY.impl("rounded", _rounded, "CompositeExplicitAutograd")
+if _IS_FIRST:
+    _LIBRARY.define("rounded(Tensor source, int call) -> Tensor")
+    _LIBRARY.impl("rounded", _rounded, "CompositeExplicitAutograd")
 ROUNDED = torch.ops.precgui.rounded.default
 
 

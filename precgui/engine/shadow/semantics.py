@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.emulation import tensor_core
 from precgui.engine.quantize.as_operation import ROUNDED
 from precgui.engine.shadow.attention import WITHOUT_FP64
 from precgui.engine.shadow.derivatives import DIFFERENTIABLE
@@ -141,6 +142,11 @@ def _scaled_mm(
     return product if bias is None else product + bias
 
 
+def _scaled_mm_of_tensor_core(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *_: Any) -> Tensor:
+    """The same product with exact sums."""
+    return _scaled_mm(a, b, scale_a, scale_b)
+
+
 def native_dropout(arguments: Sequence[Any], mask: Tensor) -> list[Any]:
     """Dropout with the mask that was drawn. Arguments: input, probability, train."""
     value, probability = arguments[0], arguments[1]
@@ -162,6 +168,7 @@ def _unscale(gradients: list[Tensor], found: Tensor, inverse: Tensor) -> None:
 
 # What torch cannot run in FP64, or what is something else in exact arithmetic.
 _WIDE: dict[Any, Callable[..., Any]] = {
-    aten._scaled_mm.default: _scaled_mm, ROUNDED: _unrounded,
+    aten._scaled_mm.default: _scaled_mm, tensor_core.SCALED_MM: _scaled_mm_of_tensor_core,
+    ROUNDED: _unrounded,
     aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale, **WITHOUT_FP64,
 }  # fmt: skip

@@ -25,7 +25,7 @@ class ValueRef:
 
 # Products of matrices. They may add partial results in the low format: that is what a product costs, not what a line
 # adds to it.
-KERNELS = ("mm.", "bmm.", "addmm.", "baddbmm.", "convolution", "_scaled_mm", "_scaled_dot_product")
+KERNELS = ("mm.", "bmm.", "addmm.", "baddbmm.", "convolution", "_scaled_mm", "scaled_mm", "_scaled_dot_product")
 NO_LINE_LABEL = L_("(no line)")
 
 

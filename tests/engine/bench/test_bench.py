@@ -17,6 +17,7 @@ from precgui.engine.bench.run import BenchPlan, run_bench
 from precgui.engine.errors import EngineError
 from precgui.hardware import measured, power, rapl
 from precgui.hardware.figures import csv_text
+from precgui.hardware.product_sums import sums_text
 from precgui.hardware.step_energy import EnergyPlan
 from precgui.hardware.support import Peak, Support
 from tests.engine.matrix_unit import MatrixUnit
@@ -62,7 +63,7 @@ def test_that_a_processor_adds_in_fp32_and_the_bench_says_so():
     result, _ = run(formats=("fp64", "fp32", "e4m3fn", "int8"), parts=("accumulation",))
     found = {row["format"]: row for row in result["accumulation"]}
     assert {fmt: row["bits"] for fmt, row in found.items()} == {"fp64": 53, "fp32": 24, "e4m3fn": 24}
-    assert measured.sums_text(found["fp32"]) == "sums keep 24 bits, rounded to nearest"
+    assert sums_text(found["fp32"]) == "sums keep 24 bits, rounded to nearest"
     assert all(row["is_deterministic"] and not row["fast"] and not row["note"] for row in found.values())
 
 
@@ -84,7 +85,7 @@ def test_that_a_short_accumulator_is_measured_shown_and_kept(monkeypatch, unit, 
     monkeypatch.setattr(accumulation, "SIDE", 32)
     result, _ = run(formats=("e4m3fn",), parts=("accumulation",))
     (row,) = result["accumulation"]
-    assert measured.sums_text(row) == text
+    assert sums_text(row) == text
     line = dict(zip(*(line.split(",") for line in (csv_text(result).splitlines()[i] for i in (0, 2))), strict=True))
     assert (line["kind"], line["format"], line["fast"]) == ("accumulation", "e4m3fn", "False")
     assert line["bits"] == ("" if row["bits"] is None else str(row["bits"]))
@@ -100,7 +101,7 @@ def test_that_a_product_that_cannot_be_probed_is_a_note(monkeypatch):
     result, _ = run(formats=("e4m3fn",), parts=("accumulation",))
     (row,) = result["accumulation"]
     assert row["note"] == "torch refuses: no such kernel"
-    assert measured.sums_text(row) == ""
+    assert sums_text(row) == ""
 
 
 def test_that_asking_for_tf32_where_there_is_none_is_found_out(monkeypatch):

@@ -9,17 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from precgui import config
-from precgui.engine import precisions
+from precgui.engine import accumulation, precisions
 from precgui.engine.emulation import native_fp8
 from precgui.engine.emulation.layers import EmulatedConv2d, EmulatedLinear
 from precgui.engine.emulation.operands import AmaxScale, BatchSeed
 from precgui.engine.errors import EngineError
+from precgui.engine.precisions import low
 from precgui.engine.precisions.base import Precision
-from precgui.events import Incident, RunStarted
+from precgui.events import Facts, Incident, RunStarted
 from tests.engine.conftest import Record
+from tests.engine.matrix_unit import MatrixUnit
 from tests.engine.precisions.layer_gradients import gradients
 
 CPU = torch.device("cpu")
+SHORT_SUMS = "sums keep 14 bits, truncated; after every 128 terms the partial sum is added in FP32"
 TORCHAO = {"tensorwise": "TENSORWISE", "rowwise": "AXISWISE"}
 
 
@@ -156,6 +159,83 @@ def test_that_native_products_agree_with_emulated_ones(monkeypatch: pytest.Monke
     x, grad = torch.randn(3, 7, 16), torch.randn(3, 7, 32)
     for found, reference in zip(gradients(native[2], x, grad), gradients(emulated[0], x, grad), strict=True):
         torch.testing.assert_close(found, reference, rtol=1e-5, atol=1e-6 * reference.abs().max().item())
+
+
+@pytest.mark.parametrize("scaling", ["tensorwise", "rowwise"])
+def test_that_sums_as_on_hopper_are_near_those_in_fp32(scaling: str) -> None:
+    """Within the bits that are kept: of 1024 terms forward, of 272 and of 32 backward."""
+    found = []
+    for settings in ((), ("precision_options.fp8_sums=hopper",)):
+        torch.manual_seed(0)
+        precision = made("fp8", f"precision_options.fp8_scaling={scaling}", *settings)
+        layer = precision.convert(nn.Sequential(nn.Linear(1024, 32)))[0]
+        x, grad = torch.randn(272, 1024), torch.randn(272, 32)
+        found.append(gradients(layer, x, grad))
+    apart = [float((ours - exact).norm() / exact.norm()) for exact, ours in zip(*found, strict=True)]
+    assert 2e-4 < apart[0] < 1e-3, "forward, 1024 terms in 14 bits"
+    assert max(apart[1:]) < 2e-4, "gradients, in parts of 128 terms"
+    assert min(apart[1:]) > 1e-5
+
+
+def test_that_sums_as_on_hopper_are_emulated_and_told() -> None:
+    precision = made("fp8", "precision_options.fp8_sums=hopper")
+    model = precision.convert(nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 10)))
+    assert [type(layer) for layer in model.children()] == [native_fp8.NativeLinear, EmulatedLinear]
+    assert precision.labels == {
+        "0": "e4m3fn (gradients e5m2) summed as on Hopper",
+        "1": "e4m3fn (gradients e5m2)",
+    }
+    assert (
+        "sums keep 14 bits, truncated, and those of gradients are added in FP32 after every 128" in precision.notes[0]
+    )
+    assert precision.notes[1].startswith("e4m3fn (gradients e5m2) is emulated in 1 layer")
+
+
+def test_that_a_model_without_a_layer_that_fits_is_told_so() -> None:
+    precision = made("fp8", "precision_options.fp8_sums=hopper")
+    precision.convert(nn.Sequential(nn.Linear(16, 10)))
+    assert precision.notes[0].endswith("changes nothing here: no linear layer has sizes that are multiples of 16")
+    assert not any("summed as on Hopper" in label for label in precision.labels.values())
+
+
+def test_that_a_run_trains_with_sums_as_on_hopper_and_counts_them(record: Record) -> None:
+    settings = ("precision=fp8", "precision_options.fp8_sums=hopper", "train.max_steps=1", "data.batch_size=4")
+    events = record(*settings, recipe="gpt-quick")
+    census = next(event.values["census"] for event in events if isinstance(event, Facts))
+    assert census["formats"]["e4m3fn (gradients e5m2) summed as on Hopper (emulated)"] > 0
+
+
+@pytest.mark.parametrize(
+    ("planted", "told"),
+    [
+        (
+            MatrixUnit(14, 32, 128),
+            f"FP8 products forward: {SHORT_SUMS}; FP8 products of gradients: {SHORT_SUMS}",
+        ),
+        (MatrixUnit(24, 1, rounding="nearest_even"), None),
+    ],
+)
+def test_that_native_layers_tell_how_their_products_are_added(
+    monkeypatch: pytest.MonkeyPatch, planted: MatrixUnit, told: str | None
+) -> None:
+    monkeypatch.setattr(accumulation, "scaled_mm", planted.scaled_mm)
+    monkeypatch.setattr(accumulation, "SIDE", 32)
+    low.sums_notes.cache_clear()
+    precision, _ = fp8_network(monkeypatch)
+    low.sums_notes.cache_clear()
+    assert precision.notes[0].startswith("FP8 is native in 1 layer (")
+    assert (precision.notes[1] == told) if told else ("sums" not in precision.notes[1])
+
+
+def test_that_sums_that_cannot_be_measured_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> Tensor:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(accumulation, "scaled_mm", refuse)
+    low.sums_notes.cache_clear()
+    precision, _ = fp8_network(monkeypatch)
+    low.sums_notes.cache_clear()
+    assert not any("sums" in note for note in precision.notes)
 
 
 def test_that_delayed_rows_are_refused() -> None:

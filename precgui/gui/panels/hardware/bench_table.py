@@ -9,7 +9,8 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelInd
 
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.hardware.figures import Figure, figures
-from precgui.hardware.measured import number_text, remarks, sums_text, sums_title
+from precgui.hardware.measured import number_text, remarks
+from precgui.hardware.product_sums import sums_text, sums_title
 from precgui.words import L_, _, translated
 
 COLUMNS = (
