@@ -26,7 +26,7 @@ __all__ = [
     "BatchNormNd", "ConvNd", "ConvTransposeNd", "DisableTorchFunction", "TorchDispatchMode", "aten_names",
     "attention_backends", "autograd_node", "backward_code", "disable_dynamo", "dispatch_mode_at", "dispatch_modes",
     "dispatch_modes_disabled",
-    "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_lerp_", "foreach_norm",
+    "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_copy_", "foreach_lerp_", "foreach_norm",
     "function_modes", "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled",
     "is_traceable_wrapper_subclass", "may_be_compiled", "memory_profiler", "named_fused_kernels", "node_number",
     "onednn", "onednn_enabled", "operation_name", "operation_types", "process_group_store", "quantized_operations",
@@ -56,6 +56,7 @@ onednn_enabled = torch._C._get_mkldnn_enabled
 # Operations.
 foreach_norm = torch._foreach_norm
 foreach_lerp_ = torch._foreach_lerp_
+foreach_copy_ = torch._foreach_copy_
 scaled_mm = torch._scaled_mm
 int_mm = torch._int_mm
 has_avx2 = torch.cpu._is_avx2_supported

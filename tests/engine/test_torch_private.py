@@ -125,6 +125,9 @@ def test_that_onednn_is_switched_and_put_back() -> None:
 def test_that_operations_are_there_and_right() -> None:
     parts = [torch.full((4,), 3.0), torch.zeros(2)]
     assert [float(norm) for norm in private.foreach_norm(parts, dtype=torch.float64)] == [6.0, 0.0]
+    narrow = [torch.zeros(4, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.bfloat16)]
+    private.foreach_copy_(narrow, parts)
+    assert [part.tolist() for part in narrow] == [part.tolist() for part in parts]
     private.foreach_lerp_(parts, [torch.zeros(4), torch.ones(2)], 0.5)
     assert [float(part[0]) for part in parts] == [1.5, 0.5]
     numbers = torch.arange(16 * 16, dtype=torch.int8).view(16, 16) % 5

@@ -222,6 +222,7 @@ def install_compiled() -> None:
     triton_kernels._piece = _Piece()
     triton_blocks.rounded_blocks = _rounded_blocks
     triton_elements.rounded_elements = _rounded_elements
+    triton_elements.round_together = _round_together
     triton_fp8.scaled = _scaled_to_fp8
 
 
@@ -252,6 +253,15 @@ def _rounded_blocks(tensor: Tensor, chosen: BlockFormat, rule: Any, rounding: An
     record.operations["block rounding"] += 1
     words = {"rule": rule, "rounding": rounding, "seed": seed, "largest": largest}
     return on_device(quantize_blocks(memory_of(tensor), chosen.name, **words), tensor.device)
+
+
+def _round_together(sources: Any, targets: Any, fmt: Any, cast_policy: Any, seeds: Any) -> bool:
+    check_current([*sources, *targets])
+    runtime.pretended_queue()
+    record.operations["rounding together"] += 1
+    for source, target, seed in zip(sources, targets, seeds, strict=True):
+        memory_of(target).copy_(quantize(memory_of(source), fmt, rounding=cast_policy.rounding, seed=seed))
+    return True
 
 
 def check_current(operands: Iterable[Tensor]) -> None:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.amp import slow_bf16
 from precgui.engine.precisions.base import Precision
+from precgui.engine.torch_private import foreach_copy_
 
-WriteBack = Callable[[Tensor, int], Tensor]  # the FP32 weight and its place among the weights, to the stored format
+WriteBack = Callable[[list[Tensor], list[Tensor]], None]  # FP32 copies, and the weights that take their values
 
 
 class TrueHalf(Precision):
@@ -89,10 +90,14 @@ class MasterWeights:
     """
 
     def __init__(
-        self, weights: Sequence[nn.Parameter], *, kept: bool = True, write_back: WriteBack = lambda weight, _: weight
+        self,
+        weights: Sequence[nn.Parameter],
+        *,
+        kept: bool = True,
+        write_back: WriteBack | None = None,
     ) -> None:
         self.weights = list(weights)
-        self._kept, self._write_back = kept, write_back
+        self._kept, self._write_back = kept, write_back or _copied
         self.parameters = [w if w.dtype is torch.float32 else nn.Parameter(w.detach().float()) for w in self.weights]
         self._pairs = [(w, m) for w, m in zip(self.weights, self.parameters, strict=True) if w is not m]
         if not kept:
@@ -100,17 +105,20 @@ class MasterWeights:
 
     def take_gradients(self) -> None:
         """Hand the model's gradients to the copies, as FP32; the model's are dropped."""
+        if not self._kept:
+            values = _in_fp32([weight.detach() for weight, _ in self._pairs])
+            for (_, master), value in zip(self._pairs, values, strict=True):
+                master.data = value
+        gradients = iter(_in_fp32([weight.grad for weight, _ in self._pairs if weight.grad is not None]))
         for weight, master in self._pairs:
-            if not self._kept:
-                master.data = weight.detach().float()
-            master.grad = None if weight.grad is None else weight.grad.float()
+            master.grad = None if weight.grad is None else next(gradients)
             weight.grad = None
 
     @torch.no_grad()
     def give_weights(self) -> None:
         """Round the copies into the model's weights."""
-        for place, (weight, master) in enumerate(self._pairs):
-            weight.copy_(self._write_back(master, place))
+        if self._pairs:
+            self._write_back([master for _, master in self._pairs], [weight for weight, _ in self._pairs])
         if not self._kept:
             self._release()
 
@@ -118,3 +126,15 @@ class MasterWeights:
         for _, master in self._pairs:
             master.data = master.data.new_empty(0)
             master.grad = None
+
+
+def _copied(copies: list[Tensor], weights: list[Tensor]) -> None:
+    foreach_copy_(weights, copies)
+
+
+def _in_fp32(tensors: list[Tensor]) -> list[Tensor]:
+    """Copies in FP32; on a GPU all of them by few kernels."""
+    copies = [torch.empty_like(tensor, dtype=torch.float32) for tensor in tensors]
+    if copies:
+        foreach_copy_(copies, tensors)
+    return copies

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from precgui.engine.emulation.operands import BatchSeed
 from precgui.engine.precisions.pure import BF16Pure, MasterWeights
-from precgui.engine.quantize.elements import quantize
+from precgui.engine.quantize.elements import copy_rounded
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -35,12 +35,13 @@ class BF16Stochastic(BF16Pure):
 
     def weights(self, model: nn.Module) -> list[nn.Parameter]:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.masters = MasterWeights(trained, kept=False, write_back=self._rounded)
+        self.masters = MasterWeights(trained, kept=False, write_back=self._write_back)
         return self.masters.parameters
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
         self._clock.tick += 1
         return super().step(optimizer)
 
-    def _rounded(self, weight: Tensor, place: int) -> Tensor:
-        return quantize(weight, "bf16", rounding="stochastic", seed=self._clock.draw(f"weight {place}"))
+    def _write_back(self, masters: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
+        seeds = [self._clock.draw(f"weight {place}") for place in range(len(weights))]
+        copy_rounded(masters, weights, "bf16", seeds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -45,6 +45,19 @@ def elements_on_device(
         return plain() if result is None else result
 
     return built("elements", kernel, plain, dense.device)
+
+
+def together_on_device(
+    sources: Sequence[Tensor], targets: Sequence[Tensor], fmt: Format, cast_policy: CastPolicy, seeds: Sequence[int]
+) -> bool:
+    """Round contiguous FP32 tensors of one CUDA device into others by one kernel; False where there is none."""
+
+    def kernel() -> bool:
+        from precgui.engine.quantize import triton_elements
+
+        return triton_elements.round_together(sources, targets, fmt, cast_policy, seeds)
+
+    return built("elements together", kernel, lambda: False, sources[0].device)
 
 
 def built(kind: str, kernel: Callable[[], Result], plain: Callable[[], Result], device: torch.device) -> Result:

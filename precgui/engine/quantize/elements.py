@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from precgui.engine.quantize.as_operation import as_operation
+from precgui.engine.quantize.as_operation import as_operation, is_followed
 from precgui.engine.quantize.cpu import round_into
 from precgui.engine.quantize.plan import largest_in_both
-from precgui.engine.quantize.torch_form import in_memory_order
+from precgui.engine.quantize.torch_form import MOST_ELEMENTS, in_memory_order
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.registry import get
 from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, CastPolicy, Overflow, RoundingMode, round_ordinal
@@ -50,6 +50,32 @@ def quantize(
     if tensor.requires_grad and torch.is_grad_enabled():
         return StraightThrough.apply(tensor, fmt, cast_policy, key, nan)  # type: ignore[no-any-return]
     return _quantized(tensor.detach(), fmt, cast_policy, key, nan)
+
+
+@torch.no_grad()
+def copy_rounded(sources: Sequence[Tensor], targets: Sequence[Tensor], format: str, seeds: Sequence[int]) -> None:
+    """Round each FP32 source stochastically, by its own seed, into its target; on a GPU all of them by one kernel."""
+    fmt, cast_policy = get(format), CastPolicy("stochastic")
+    if _go_together(sources, targets):
+        from precgui.engine.quantize.device import together_on_device
+
+        if together_on_device(sources, targets, fmt, cast_policy, seeds):
+            torch.autograd.graph.increment_version(targets)  # the kernel wrote past torch
+            return
+    for source, target, seed in zip(sources, targets, seeds, strict=True):
+        target.copy_(quantize(source, fmt, rounding="stochastic", seed=seed))
+
+
+def _go_together(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> bool:
+    """Whether one kernel could round all sources into their targets."""
+    if not sources or not sources[0].is_cuda or is_followed():
+        return False
+    device, dtype = sources[0].device, targets[0].dtype
+    return dtype in _NARROW and all(
+        source.dtype == torch.float32 and target.dtype == dtype and source.device == target.device == device
+        and source.is_contiguous() and target.is_contiguous() and 0 < source.numel() <= MOST_ELEMENTS
+        for source, target in zip(sources, targets, strict=True)
+    )  # fmt: skip
 
 
 def _format(format: Any) -> Format:

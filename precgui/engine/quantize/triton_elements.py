@@ -6,6 +6,7 @@ for block formats take their parts from here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from precgui.engine.device import upload
 from precgui.engine.quantize.plan import DOUBLE, SHARES, SINGLE, largest_in_both, power_constants
 from precgui.engine.quantize.torch_form import MOST_ELEMENTS, book_has_form, chosen_plan, code_book_tables, signed
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
@@ -200,22 +202,17 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
-def _floats(  # type: ignore[no-untyped-def]
-    source, out, size: tl.int64, dropped_bits: tl.int64, dropped: tl.int64, clamp: tl.int64, lowest_binade: tl.int64,
-    magic_exponent: tl.int64, ulp: tl.int64, highest: tl.int64, over_up: tl.int64, over_down: tl.int64,
-    inf_up: tl.int64, inf_down: tl.int64, negative: tl.int64, zero_sign: tl.int64, limit: tl.int64, limited: tl.int64,
-    up, down, first, second,
-    KIND: tl.constexpr, DOUBLE: tl.constexpr, METHOD: tl.constexpr, ROUNDING: tl.constexpr, SIGNED: tl.constexpr,
-    SIZE: tl.constexpr, EVEN: tl.constexpr,
+@triton.jit  # type: ignore[untyped-decorator]
+def _to_floats(  # type: ignore[no-untyped-def]
+    bits, place, dropped_bits, dropped, clamp, lowest_binade, magic_exponent, ulp, highest, over_up, over_down, inf_up,
+    inf_down, negative, zero_sign, up, down, first, second,
+    DOUBLE: tl.constexpr, METHOD: tl.constexpr, ROUNDING: tl.constexpr, SIGNED: tl.constexpr,
 ):  # fmt: skip
-    """SIZE numbers to a float format, by the constants of its plan."""
+    """The bits of numbers in a float format, by the constants of its plan."""
     WORD: tl.constexpr = tl.int64 if DOUBLE else tl.int32
     INFINITY: tl.constexpr = 0x7FF0000000000000 if DOUBLE else 0x7F800000
     MAGNITUDE: tl.constexpr = 0x7FFFFFFFFFFFFFFF if DOUBLE else 0x7FFFFFFF
     SIGN: tl.constexpr = -0x8000000000000000 if DOUBLE else -0x80000000
-    place, inside = _places(size, SIZE, EVEN)
-    bits = _bits(source, place, inside, KIND, DOUBLE)
     below = bits < 0
     magnitude = bits & MAGNITUDE
     if METHOD == "identity":
@@ -237,7 +234,50 @@ def _floats(  # type: ignore[no-untyped-def]
     result = tl.where(magnitude > INFINITY, magnitude, result)
     if SIGNED:
         result |= tl.where(below, tl.where(result != 0, SIGN, zero_sign.to(WORD)), 0)
+    return result
+
+
+@triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
+def _floats(  # type: ignore[no-untyped-def]
+    source, out, size: tl.int64, dropped_bits: tl.int64, dropped: tl.int64, clamp: tl.int64, lowest_binade: tl.int64,
+    magic_exponent: tl.int64, ulp: tl.int64, highest: tl.int64, over_up: tl.int64, over_down: tl.int64,
+    inf_up: tl.int64, inf_down: tl.int64, negative: tl.int64, zero_sign: tl.int64, limit: tl.int64, limited: tl.int64,
+    up, down, first, second,
+    KIND: tl.constexpr, DOUBLE: tl.constexpr, METHOD: tl.constexpr, ROUNDING: tl.constexpr, SIGNED: tl.constexpr,
+    SIZE: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """SIZE numbers to a float format."""
+    place, inside = _places(size, SIZE, EVEN)
+    result = _to_floats(
+        _bits(source, place, inside, KIND, DOUBLE), place, dropped_bits, dropped, clamp, lowest_binade, magic_exponent,
+        ulp, highest, over_up, over_down, inf_up, inf_down, negative, zero_sign, up, down, first, second, DOUBLE,
+        METHOD, ROUNDING, SIGNED,
+    )  # fmt: skip
     _store(out, place, inside, result, limit.to(tl.int32), limited.to(tl.int32), KIND, DOUBLE)
+
+
+@triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
+def _together(  # type: ignore[no-untyped-def]
+    pieces, table, dropped_bits: tl.int64, dropped: tl.int64, clamp: tl.int64, lowest_binade: tl.int64,
+    magic_exponent: tl.int64, ulp: tl.int64, highest: tl.int64, over_up: tl.int64, over_down: tl.int64,
+    inf_up: tl.int64, inf_down: tl.int64, negative: tl.int64, zero_sign: tl.int64, up, down,
+    KIND: tl.constexpr, METHOD: tl.constexpr, ROUNDING: tl.constexpr, SIGNED: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """SIZE numbers of one of many FP32 tensors to a float format, as numbers of the kind.
+
+    pieces[program] is (row, number of the piece), table[row] (address, that of the result, size, two keys of draws).
+    """
+    row = table + 5 * tl.load(pieces + 2 * tl.program_id(0))
+    place = tl.load(pieces + 2 * tl.program_id(0) + 1) * SIZE + tl.arange(0, SIZE)
+    source = tl.load(row).to(tl.pointer_type(tl.float32))
+    out = tl.load(row + 1).to(tl.pointer_type(tl.bfloat16 if KIND == "bf16" else tl.float16))
+    inside = place < tl.load(row + 2)
+    result = _to_floats(
+        read(source, place, inside, "fp32"), place, dropped_bits, dropped, clamp, lowest_binade, magic_exponent, ulp,
+        highest, over_up, over_down, inf_up, inf_down, negative, zero_sign, up, down, tl.load(row + 3).to(tl.int32),
+        tl.load(row + 4).to(tl.int32), False, METHOD, ROUNDING, SIGNED,
+    )  # fmt: skip
+    write(out, place, inside, result, KIND)
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
@@ -367,6 +407,39 @@ def rounded_elements(dense: Tensor, fmt: Format, cast_policy: CastPolicy, seed: 
             (KINDS[dense.dtype], chosen.double, *chosen.kind, size, count % 16 == 0),
         )  # fmt: skip
     return out
+
+
+def round_together(
+    sources: Sequence[Tensor], targets: Sequence[Tensor], fmt: Format, cast_policy: CastPolicy, seeds: Sequence[int]
+) -> bool:
+    """Round FP32 tensors, each by its own seed, into others of one dtype by one launch; False where it does not serve.
+
+    All are contiguous, have numbers and lie on one GPU.
+    """
+    chosen = _chosen(fmt, cast_policy, torch.float32)
+    if chosen is None or chosen.kernel is not _floats or chosen.double:
+        return False
+    device, size = sources[0].device, BYTES // 4
+    sizes = tuple(source.numel() for source in sources)
+    table = np.array([
+        (source.data_ptr(), target.data_ptr(), count, *stream_keys(seed, 0))
+        for source, target, count, seed in zip(sources, targets, sizes, seeds, strict=True)
+    ])  # fmt: skip
+    pieces = _pieces(sizes, size, device)
+    constants, shares = chosen.numbers[:-4], chosen.numbers[-2:]
+    launch(
+        _together, len(pieces), (pieces, upload(torch.from_numpy(table), device)), (), (*constants, *shares),
+        (KINDS[targets[0].dtype], *chosen.kind, size),
+    )  # fmt: skip
+    return True
+
+
+@lru_cache(maxsize=8)
+def _pieces(sizes: tuple[int, ...], piece: int, device: torch.device) -> Tensor:
+    """(place of the tensor, number of the piece) for each piece of tensors of these sizes, on a device."""
+    each = -(-np.array(sizes) // piece)
+    numbers = np.arange(each.sum()) - np.repeat(each.cumsum() - each, each)
+    return upload(torch.from_numpy(np.stack((np.repeat(np.arange(len(sizes)), each), numbers), 1)), device)
 
 
 _UNLIMITED = 0x7FFFFFFF, 0

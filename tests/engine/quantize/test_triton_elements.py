@@ -16,7 +16,7 @@ import itertools
 import sys
 import numpy as np
 import torch
-from precgui.engine.quantize import device, elements, triton_elements
+from precgui.engine.quantize import device, elements, torch_form, triton_elements
 from precgui.formats.registry import formats, get
 from precgui.formats.rounding import ROUNDINGS, CastPolicy
 
@@ -59,6 +59,15 @@ for name, tensor in itertools.product([*formats(), "e5m7", "e9m4", "e6m9", "e8m3
 for name, overflow in itertools.product(("e4m3fn", "fp16", "tf32", "e8m0", "ue4m3", "e9m4"), ("saturate", "nan")):
     for tensor in tensors:
         check(tensor, name, rounding, overflow)
+for dtype, name in ((torch.bfloat16, "bf16"), (torch.float16, "fp16"), (torch.bfloat16, "e4m3fn")):
+    sources = [single[:700], single[:3], single[100:2000], -single[5:6]]
+    targets = [torch.zeros_like(source, dtype=dtype) for source in sources]
+    fmt, policy, seeds = get(name), CastPolicy(rounding), range(4)
+    served = triton_elements.round_together(sources, targets, fmt, policy, seeds)
+    for source, target, seed in zip(sources, targets, seeds):
+        wanted = torch_form.rounded(source, fmt, policy, seed).to(dtype)
+        same = (target.view(torch.int16) == wanted.view(torch.int16)) | (target.isnan() & wanted.isnan())
+        print("same" if served and bool(same.all()) else f"differs: together {name} {rounding} {len(source)}")
 triton_elements.BYTES = 1 << 10  # so that there are several programs
 for length, tensor in itertools.product((0, 1, 255, 256, 257, 1024), tensors):
     check(tensor[:length], "e5m2", rounding, "ieee")
