@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from precgui.engine.emulation import native_fp8
+from precgui.engine.emulation import fp8_cast, fused_fp8, native_fp8
 from precgui.engine.emulation.operands import AmaxScale, BatchSeed
 from precgui.engine.quantize import device, torch_form
-from precgui.engine.quantize.as_operation import following
 from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.engine.quantize.elements import _held, quantize
 from precgui.formats.arrays import quantize_array
@@ -135,8 +134,7 @@ def test_that_casts_to_fp8_have_the_bits_of_torch_operations(dtype):
     for source in (matrix, zero, unknown, matrix.t(), matrix * 1e-40, matrix * 1e30):
         for rowwise, axis in ((False, 0), (True, 0), (True, 1)):
             scale = AmaxScale(torch.finfo(dtype).max, BatchSeed(0), rowwise=rowwise)
-            found = native_fp8._quantized(source, dtype, scale, axis, turned=True)
-            with following():  # operation by operation
-                plain = native_fp8._quantized(source, dtype, scale, axis, turned=True)
+            found = fused_fp8.quantized(source, dtype, scale, axis, turned=True)
+            plain = fp8_cast.quantized(source, dtype, scale, axis, turned=True)
             for own, other in zip(found, plain, strict=True):
                 assert same(own.float(), other.float())

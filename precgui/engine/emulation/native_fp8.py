@@ -7,14 +7,14 @@ in FP32, as torchao's float8 training has them for a model in FP32.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.emulation.operands import TINY, AmaxScale
-from precgui.engine.quantize.as_operation import is_followed
-from precgui.engine.quantize.device import built
+from precgui.engine.emulation.fp8_cast import Quantized
+from precgui.engine.emulation.fused_fp8 import quantized
+from precgui.engine.emulation.operands import AmaxScale
 from precgui.engine.torch_private import scaled_mm
 
 MULTIPLE = 16
@@ -76,8 +76,8 @@ class _Fp8Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, scales: Scales, multiply: ScaledMatmul) -> Tensor:
         rows = _padded(x.flatten(0, -2).float())
         of_x, of_weight = ctx.needs_input_grad[:2]
-        a = _quantized(rows, FORWARD, scales.activation, 1, turned=of_weight)
-        b = _quantized(weight.float(), FORWARD, scales.weight, 1, turned=of_x)
+        a = quantized(rows, FORWARD, scales.activation, 1, turned=of_weight)
+        b = quantized(weight.float(), FORWARD, scales.weight, 1, turned=of_x)
         ctx.save_for_backward(*_kept(rows, a, scales.activation), *_kept(weight, b, scales.weight))
         ctx.scales, ctx.shape, ctx.dtype, ctx.dtype_of_weight = scales, x.shape, x.dtype, weight.dtype
         ctx.multiply = multiply
@@ -93,67 +93,29 @@ class _Fp8Linear(torch.autograd.Function):
         grad_x = grad_w = None
         a = None
         if of_x:
-            a = _quantized(grad, BACKWARD, scales.gradient, 1, turned=of_weight and not scales.gradient.rowwise)
+            a = quantized(grad, BACKWARD, scales.gradient, 1, turned=of_weight and not scales.gradient.rowwise)
             turned, inverse = _turned(weight, scales.weight)
             product = _product(ctx.multiply, (a.straight, a.inverse), (turned.t(), inverse), fast=False)
             grad_x = product[: grads[0].numel() // grads[0].shape[-1]].view(ctx.shape).to(ctx.dtype)
         if of_weight:
             if a is None or scales.gradient.rowwise:
-                a = _quantized(grad, BACKWARD, scales.gradient, 0, straight=False, turned=True)
+                a = quantized(grad, BACKWARD, scales.gradient, 0, straight=False, turned=True)
             turned, inverse = _turned(rows, scales.activation)
             product = _product(ctx.multiply, (a.turned, a.inverse.t()), (turned.t(), inverse), fast=False)
             grad_w = product.to(ctx.dtype_of_weight)
         return grad_x, grad_w, None, None
 
 
-class _Quantized(NamedTuple):
-    """A matrix in FP8 and its transpose, both contiguous, and the factors that undo the scaling.
-
-    What is not asked for is empty. The factors are shaped [rows, 1], [1, columns] or [1, 1].
-    """
-
-    straight: Tensor
-    turned: Tensor
-    inverse: Tensor
-
-
-def _quantized(
-    matrix: Tensor, dtype: torch.dtype, scale: AmaxScale, axis: int, *, straight: bool = True, turned: bool = False
-) -> _Quantized:
-    """The matrix in FP8, scaled for products that sum along the axis."""
-    amax, largest = scale.amax(matrix, axis), torch.finfo(dtype).max
-
-    def plain() -> _Quantized:
-        factor = scale.factor(amax)
-        values = (matrix * factor).clamp(-largest, largest).to(dtype)
-        return _Quantized(values, values.t().contiguous() if turned else values[:0], _as_matrix(factor.reciprocal()))
-
-    def kernel() -> _Quantized:
-        from precgui.engine.emulation.triton_fp8 import scaled
-
-        return _Quantized(
-            *scaled(matrix, _as_matrix(amax), scale.largest, TINY, dtype, straight=straight, turned=turned)
-        )
-
-    if not matrix.is_cuda or is_followed() or torch.compiler.is_compiling():
-        return plain()
-    return built("FP8", kernel, plain, matrix.device)
-
-
-def _as_matrix(factors: Tensor) -> Tensor:
-    return factors.reshape(factors.shape or (1, 1))
-
-
-def _kept(matrix: Tensor, quantized: _Quantized, scale: AmaxScale) -> tuple[Tensor, Tensor]:
+def _kept(matrix: Tensor, cast: Quantized, scale: AmaxScale) -> tuple[Tensor, Tensor]:
     """That of an operand which the backward pass needs: its transpose in FP8, or itself, if that has its own scales."""
-    return (matrix, quantized.inverse) if scale.rowwise else (quantized.turned, quantized.inverse)
+    return (matrix, cast.inverse) if scale.rowwise else (cast.turned, cast.inverse)
 
 
 def _turned(kept: tuple[Tensor, ...], scale: AmaxScale) -> tuple[Tensor, Tensor]:
     """The transpose of an operand in FP8 and its factors, from what was kept of it."""
     if not scale.rowwise:
         return kept[0], kept[1]
-    found = _quantized(kept[0].float(), FORWARD, scale, 0, straight=False, turned=True)
+    found = quantized(kept[0].float(), FORWARD, scale, 0, straight=False, turned=True)
     return found.turned, found.inverse
 
 

@@ -12,9 +12,11 @@ from precgui import paths
 
 _PACKAGE = Path(paths.__file__).parent
 # Modules copied in place of others: compiled kernels need more than torch.
-_INSTEAD = dict.fromkeys(
-    ("precgui.engine.quantize.elements", "precgui.engine.quantize.blocks"), "precgui.engine.quantize.torch_form"
-)
+_INSTEAD = {
+    "precgui.engine.quantize.elements": "precgui.engine.quantize.torch_form",
+    "precgui.engine.quantize.blocks": "precgui.engine.quantize.torch_form",
+    "precgui.engine.emulation.fused_fp8": "precgui.engine.emulation.fp8_cast",
+}
 _RESOURCES = {
     "precgui.formats.registry": Path("facts/formats.json"),
     "precgui.engine.tasks.images": Path("data/digits.npz"),

@@ -57,7 +57,7 @@ def together_on_device(
 
         return triton_elements.round_together(sources, targets, fmt, cast_policy, seeds)
 
-    return built("elements together", kernel, lambda: False, sources[0].device)
+    return built("together", kernel, lambda: False, sources[0].device)
 
 
 def built(kind: str, kernel: Callable[[], Result], plain: Callable[[], Result], device: torch.device) -> Result:

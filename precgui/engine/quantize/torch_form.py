@@ -54,6 +54,13 @@ def quantize(
     return result.to(tensor.dtype)
 
 
+@torch.no_grad()
+def copy_rounded(sources: list[Tensor], targets: list[Tensor], format: str, seeds: list[int]) -> None:
+    """Round each FP32 source stochastically, by its own seed, into its target."""
+    for source, target, seed in zip(sources, targets, seeds, strict=True):
+        target.copy_(quantize(source, format, rounding="stochastic", seed=seed))
+
+
 def in_memory_order(tensor: Tensor, run: Callable[[Tensor], Tensor], *, by_place: bool) -> Tensor:
     """`run`, which takes contiguous tensors, on one of any order in memory, such as channels-last; the result has it.
 

@@ -198,7 +198,7 @@ def _places(size, SIZE: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-un
 _NUMBERS = (
     "size", "dropped_bits", "dropped", "clamp", "lowest_binade", "magic_exponent", "ulp", "lowest", "highest",
     "over_up", "over_down", "inf_up", "inf_down", "negative", "zero_sign", "raised", "inverse_step", "step", "limit",
-    "limited", "up", "down", "first", "second", "count", "levels",
+    "limited", "up", "down", "first", "second", "count",
 )  # fmt: skip
 
 
@@ -332,12 +332,12 @@ def _real(bits, REAL: tl.constexpr):  # type: ignore[no-untyped-def]
     return bits.to(tl.int64).to(tl.float64, bitcast=True).to(REAL)
 
 
-@triton.jit
-def _reached(value, table, count, levels):  # type: ignore[no-untyped-def]
+@triton.jit  # type: ignore[untyped-decorator]
+def _reached(value, table, count, LEVELS: tl.constexpr):  # type: ignore[no-untyped-def]
     """How many numbers of an ascending table are not above the value."""
     place = tl.zeros(value.shape, tl.int32)
-    for level in range(levels):
-        further = place + (1 << (levels - 1 - level))
+    for level in tl.static_range(LEVELS):
+        further = place + (1 << (LEVELS - 1 - level))
         fits = further <= count
         bound = tl.load(table + further - 1, mask=fits, other=0.0)
         place = tl.where(fits & (value >= bound), further, place)
@@ -346,8 +346,9 @@ def _reached(value, table, count, levels):  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
 def _entries(  # type: ignore[no-untyped-def]
-    source, out, book, thresholds, size: tl.int64, count, levels, first, second,
-    KIND: tl.constexpr, DOUBLE: tl.constexpr, STOCHASTIC: tl.constexpr, SIZE: tl.constexpr, EVEN: tl.constexpr,
+    source, out, book, thresholds, size: tl.int64, count, first, second,
+    KIND: tl.constexpr, DOUBLE: tl.constexpr, STOCHASTIC: tl.constexpr, LEVELS: tl.constexpr,
+    SIZE: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """SIZE numbers to the entries of a book of `count`, by the thresholds between them or by draws."""
     WORD: tl.constexpr = tl.int64 if DOUBLE else tl.int32
@@ -355,14 +356,14 @@ def _entries(  # type: ignore[no-untyped-def]
     value = _bits(source, place, inside, KIND, DOUBLE).to(tl.float64 if DOUBLE else tl.float32, bitcast=True)
     if STOCHASTIC:
         t = tl.minimum(tl.maximum(value, tl.load(book)), tl.load(book + count - 1))
-        upper = tl.minimum(tl.maximum(_reached(t, book, count, levels), 1), count - 1)
+        upper = tl.minimum(tl.maximum(_reached(t, book, count, LEVELS), 1), count - 1)
         low, high = tl.load(book + upper - 1), tl.load(book + upper)
         gap = high.to(tl.float64) - low.to(tl.float64)
         moved = tl.abs(t.to(tl.float64) - tl.where(t > 0, low, high).to(tl.float64)) * _DRAW_COUNT
         draw = (draws(place.to(tl.int32), first, second) + 1).to(tl.float64)
         result = tl.where((draw * gap <= moved) == (t > 0), high, low)
     else:
-        result = tl.load(book + _reached(value, thresholds, count - 1, levels))
+        result = tl.load(book + _reached(value, thresholds, count - 1, LEVELS))
     result = tl.where(value == value, result, value)
     _store(out, place, inside, result.to(WORD, bitcast=True), _NO_LIMIT, 0, KIND, DOUBLE)
 
@@ -469,7 +470,7 @@ def _chosen(fmt: Format, cast_policy: CastPolicy, dtype: torch.dtype) -> _Chosen
         if not book_has_form(fmt, rounding, dtype):
             return None
         count = len(fmt.values)
-        return _Chosen(_entries, machine is DOUBLE, (drawn,), (count, count.bit_length()))
+        return _Chosen(_entries, machine is DOUBLE, (drawn, count.bit_length()), (count,))
     limits = _limits(fmt, cast_policy, dtype)
     if not fmt.has_zero and not fmt.mantissa_bits:
         k = power_constants(fmt, machine, cast_policy)

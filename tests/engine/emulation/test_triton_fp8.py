@@ -11,7 +11,7 @@ from tests import needs
 PROGRAM = """
 import itertools
 import torch
-from precgui.engine.emulation import native_fp8, triton_fp8
+from precgui.engine.emulation import fp8_cast, native_fp8, triton_fp8
 from precgui.engine.emulation.operands import TINY, AmaxScale, BatchSeed
 
 torch.manual_seed(1)
@@ -32,8 +32,8 @@ for place, matrix in enumerate(matrices):
     for dtype, rowwise, axis in itertools.product((native_fp8.FORWARD, native_fp8.BACKWARD), (False, True), (0, 1)):
         largest = torch.finfo(dtype).max
         scale = AmaxScale(largest, BatchSeed(0), rowwise=rowwise)
-        wanted = native_fp8._quantized(matrix, dtype, scale, axis, turned=True)
-        amax = native_fp8._as_matrix(scale.amax(matrix, axis))
+        wanted = fp8_cast.quantized(matrix, dtype, scale, axis, turned=True)
+        amax = fp8_cast.as_matrix(scale.amax(matrix, axis))
         for straight, turned in ((True, True), (True, False), (False, True)):
             words = {"straight": straight, "turned": turned}
             found = triton_fp8.scaled(matrix, amax, largest, TINY, dtype, **words)
