@@ -219,7 +219,8 @@ def install() -> None:
 
 def install_compiled() -> None:
     """Compute what Triton would compile for precgui: the telemetry of tensors, and rounding."""
-    triton_kernels._piece = _Piece()
+    for name, kernel in (("_piece", _piece), ("_alone", _alone), ("_keep", _keep), ("_change", _change)):
+        setattr(triton_kernels, name, _Launched(kernel))
     triton_blocks.rounded_blocks = _rounded_blocks
     triton_elements.rounded_elements = _rounded_elements
     triton_elements.round_together = _round_together
@@ -271,47 +272,76 @@ def check_current(operands: Iterable[Tensor]) -> None:
             raise RuntimeError(f"a kernel with operands of {operand.device} was launched on cuda:{current}")
 
 
-class _Piece:
-    """Computes `triton_kernels._piece` from its tables, on the device that is current or not at all."""
+class _Launched:
+    """Computes a kernel of `triton_kernels` by a function, on the device that is current or not at all."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         return self._launch
 
-    @staticmethod
-    def _launch(
-        pieces: Tensor, places: Tensor, whole: Tensor, sums: Tensor, counts: Tensor, factor: float, kind: str,
-        size: int, block: int, *, num_warps: int,
-    ) -> None:  # fmt: skip
-        check_current((pieces, places, whole, sums, counts))
+    def _launch(self, *operands: Any, num_warps: int) -> None:
+        check_current(each for each in operands if isinstance(each, Tensor))
         runtime.pretended_queue()
         record.operations["telemetry kernel"] += 1
-        tables = [memory_of(each) for each in (whole, sums, counts)]
-        for row in memory_of(pieces)[:, 0].unique().tolist():
-            _measure_row(  # type: ignore[call-arg]
-                *memory_of(places)[row].tolist(), factor, kind, block, *(table[row].numpy() for table in tables)
-            )
+        self._function(*(memory_of(each) if isinstance(each, Tensor) else each for each in operands))
 
 
-def _measure_row(
-    address: int, size: int, stride: int, first: int, factor: float, kind: str, block: int, whole: Any, sums: Any,
-    counts: Any,
+def _piece(pieces: Tensor, places: Tensor, rows: Tensor, factor: float, kind: str, size: int, block: int) -> None:
+    for row in pieces[:, 0].unique().tolist():
+        _measure_row(_numbers(*places[row, :4].tolist(), kind, block)[1] * factor, rows[row].numpy())
+
+
+def _alone(
+    rows: Tensor, address: int, numel: int, stride: int, first: int, row: int, factor: float, kind: str, size: int,
+    block: int,
 ) -> None:  # fmt: skip
+    _measure_row(_numbers(address, numel, stride, first, kind, block)[1] * factor, rows[row].numpy())
+
+
+def _keep(pieces: Tensor, places: Tensor, kept: Tensor, kind: str, size: int, block: int) -> None:
+    for row in pieces[:, 0].unique().tolist():
+        lanes, values = _numbers(*places[row, :4].tolist(), kind, block)
+        kept[lanes + int(places[row, 4])] = values
+
+
+def _change(
+    pieces: Tensor, places: Tensor, kept: Tensor, halves: Tensor, rows: Tensor, kind: str, size: int, block: int
+) -> None:
+    for row in pieces[:, 0].unique().tolist():
+        lanes, values = _numbers(*places[row, :4].tolist(), kind, block)
+        old = kept[lanes + int(places[row, 4])]
+        change, into = values - old, rows[row].numpy()
+        exponents, binades = (((each.view(torch.int32) & 0x7FFFFFFF) >> 23).numpy() for each in (change, old))
+        moved = (change.view(torch.int32) & 0x7FFFFFFF).numpy() != 0
+        into[9] += moved.sum()
+        for place, (low, down) in enumerate(halves.tolist()):
+            into[10 + place] += (moved & (exponents < np.maximum(binades - down, low))).sum()
+        _measure_row(change, into)
+
+
+def _numbers(address: int, size: int, stride: int, first: int, kind: str, block: int) -> tuple[Tensor, Tensor]:
+    """The sampled numbers of a tensor in FP32, and where each of them lies among the places for them."""
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[kind]
     room = (ctypes.c_byte * (size * dtype.itemsize)).from_address(address)
     values = torch.frombuffer(room, dtype=dtype).float()
     lane = torch.arange(-(-size // (stride * block)) * block)
     offset = ((lane // block) * stride + first) * block + lane % block
-    values = (values[offset[offset < size]] * factor).numpy()
-    magnitude = values.view(np.int32) & 0x7FFFFFFF  # type: ignore[call-overload]
+    return lane[offset < size], values[offset[offset < size]]
+
+
+def _measure_row(tensor: Tensor, row: Any) -> None:
+    values = tensor.numpy()
+    magnitude = values.view(np.int32) & 0x7FFFFFFF
     finite, bad, infinite = magnitude < 0x7F800000, magnitude > 0x7F800000, magnitude == 0x7F800000
     kept = np.where(finite, values, 0).astype(np.float64)
-    whole[0] = max(whole[0], np.where(finite, magnitude, 0).max(initial=0))
-    whole[1] = min(whole[1], np.where(magnitude > 0, magnitude - 1, 0x7F800000).min(initial=0x7F800000))
+    row[0] = max(row[0], np.where(finite, magnitude, 0).max(initial=0))
+    row[1] = min(row[1], np.where(magnitude > 0, magnitude - 1, 0x7F800000).min(initial=0x7F800000))
     positive, negative = infinite & (values > 0), infinite & (values < 0)
-    found = [(magnitude == 0).sum(), bad.sum(), positive.sum(), negative.sum(), len(values)]
-    whole[2:] += np.array(found, np.int32)
-    sums += [kept.sum(), (kept * kept).sum()]
-    counts += np.bincount(magnitude >> 23, minlength=256).astype(np.int32)
+    row[2:4] += [kept.sum(), (kept * kept).sum()]
+    row[4:9] += [(magnitude == 0).sum(), bad.sum(), positive.sum(), negative.sum(), len(values)]
+    row[15:] += np.bincount(magnitude >> 23, minlength=256)
 
 
 _library = torch.library.Library("aten", "IMPL")  # torch forgets the functions when it goes

@@ -42,7 +42,10 @@ for dtype in (torch.bfloat16, torch.float16):
 """
 _TELEMETRY = """
 for dtype in (torch.float32, torch.bfloat16, torch.float16):
-    triton_kernels.measure([torch.ones(64, device="cuda", dtype=dtype)], [1], [0], 1.0)
+    ones = [torch.ones(64, device="cuda", dtype=dtype)]
+    rows = triton_kernels.measure(ones, [1], [0], 1.0)
+    triton_kernels.measure_alone(*ones, 1, 0, 1.0, rows, 0)
+    triton_kernels.compare(ones, [1], [0], triton_kernels.keep(ones, [1], [0]))
 """
 _OTHER_DTYPES = """
 for dtype in (torch.float64, torch.bfloat16, torch.float16):
@@ -85,7 +88,7 @@ BLOCKS = ("mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8_e4m3", "mxfp8_e5m2", "mxin
 QUICK_FORMATS = ("bf16", "e4m3fn", "int8", "mxfp4", "nvfp4")
 LAUNCHES = {"nvfp4": "3"}  # a 0, the largest magnitude of the tensor, and the rounding
 TARGETS = (75, 80, 89, 90, 100, 120)
-REGISTERS = {"_piece": 64}  # with 16 warps, so that a multiprocessor holds 32 of them; others: 128, with 4
+REGISTERS = dict.fromkeys(("_piece", "_alone", "_keep", "_change"), 64)  # with 16 warps, so that a multiprocessor holds 32 of them; others: 128, with 4
 
 
 def _check_rounding(printed: str, rows_wanted: int) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,12 +20,14 @@ from precgui.engine.dtype_names import dtype_name
 from precgui.engine.telemetry import cpu_kernels as k
 from precgui.engine.telemetry.readable import dense, readable, single
 from precgui.engine.telemetry.statistics import Rows, StatisticsTable, empty, finished, half_ulps
-from precgui.engine.torch_private import foreach_norm
+from precgui.engine.torch_private import current_stream_number, foreach_norm
 
 SMALL = 4096  # elements, below which a tensor is always measured in full
 _KINDS = {torch.float32: k.FLOAT32, torch.bfloat16: k.BFLOAT16}  # what the loops read; other types are cast before
 _INF, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
 _GOLDEN = 0x9E3779B1  # 2^32 / 1.618
+_ROWS_IN_TURN = 64  # in a table, of 136 KiB
+_NO_ROWS = torch.empty(0, device="cpu")
 
 
 class StatsBackend(Protocol):
@@ -32,6 +35,14 @@ class StatsBackend(Protocol):
 
     def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Any:
         """Rows of WIDTH numbers, one for each tensor, of the tensor times `factor`; see `fetched`."""
+        ...
+
+    def compiling_s(self) -> float:
+        """CPU seconds so far in which the calling thread has made kernels ready; no part of what measurements cost."""
+        ...
+
+    def in_turn(self) -> RowsInTurn:
+        """Rows of tensors that come one by one."""
         ...
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -94,6 +105,10 @@ def _first(stride: Any, tick: int) -> Any:
     return (tick * _GOLDEN & 0xFFFFFFFF) * stride >> 32
 
 
+def _firsts(strides: Sequence[int], tick: int) -> list[int]:
+    return [_first(stride, tick) for stride in strides]
+
+
 def _difference(now: Tensor, before: Tensor) -> Tensor:
     """The difference in FP32, but in FP64 for FP64 tensors: a small change of a large number would vanish."""
     if now.dtype is torch.float64:
@@ -106,27 +121,31 @@ def fetched(rows: Sequence[Any]) -> list[Rows]:
 
     The host waits once, for the device of the first tensor that is not in main memory.
     """
-    together = _together(rows)
-    return _apart(rows, together if together is None else together.cpu())
+    return Transfer(rows).arrays()
 
 
 class Transfer:
-    """The same, but nothing waits for the device before `arrays` does, for the work queued so far. On CUDA only."""
+    """The same, but on CUDA nothing waits for the device before `arrays` does, for the work queued so far."""
 
     def __init__(self, rows: Sequence[Any]) -> None:
-        self._rows = rows
-        self._numbers: Tensor | None = None
-        if (together := _together(rows)) is not None:
+        self._rows, self._numbers = rows, _together(rows)
+        self._done: torch.Event | None = None
+        self.waited_s = 0.0  # CPU time of `arrays` in which the device was waited for: torch asks it again and again
+        if self._numbers is not None and self._numbers.is_cuda:
+            together, device = self._numbers, self._numbers.device
             self._numbers = torch.empty(together.shape, dtype=together.dtype, device="cpu", pin_memory=True)
             self._numbers.copy_(together, non_blocking=True)
-            self._done = torch.Event(together.device)
-            self._done.record(torch.accelerator.current_stream(together.device))
+            self._done = torch.Event(device)
+            self._done.record(torch.accelerator.current_stream(device))
 
     def arrays(self) -> list[Rows]:
         """See `fetched`."""
-        if self._numbers is not None:
+        begin = time.thread_time()
+        if self._done is not None:
             self._done.synchronize()
-        return _apart(self._rows, self._numbers)
+        numbers = self._numbers if self._numbers is None else self._numbers.cpu()
+        self.waited_s = time.thread_time() - begin if numbers is not None else 0.0
+        return _apart(self._rows, numbers)
 
 
 def _together(rows: Sequence[Any]) -> Tensor | None:
@@ -159,7 +178,27 @@ def device_norms(tensors: Sequence[Tensor]) -> Tensor:
     parts = [torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]
     wide = any(part.dtype is torch.float64 for part in parts)
     norms = foreach_norm(parts, dtype=torch.float64 if wide else torch.float32)
-    return torch.stack([norm.to(norms[0].device) for norm in norms])
+    place = norms[0].device
+    return torch.stack([norm if norm.device == place else norm.to(place) for norm in norms])
+
+
+class RowsInTurn:
+    """Rows of tensors that are measured one by one, as hooks meet them."""
+
+    def __init__(self, meter: StatsBackend) -> None:
+        self._meter = meter
+        self._parts: list[Any] = []
+
+    def add(self, tensor: Tensor, stride: int, tick: int, factor: float) -> None:
+        """Measure a tensor; its row is the next one."""
+        self._parts.append(self._meter.measure([tensor], [stride], tick, factor))
+
+    def rows(self) -> Any:
+        """All rows, as from one call of `measure`."""
+        parts = self._parts
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
 
 
 class CpuStats:
@@ -176,6 +215,12 @@ class CpuStats:
         rows = empty(len(tensors))
         k.measure(*places, factor, rows)
         return rows
+
+    def compiling_s(self) -> float:
+        return 0.0
+
+    def in_turn(self) -> RowsInTurn:
+        return RowsInTurn(self)
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
         if not all(tensor.is_cpu and tensor.dtype in _KINDS for tensor in tensors):
@@ -240,11 +285,9 @@ class CudaStats:
         devices = [tensor.device for tensor in tensors]
         if len(set(devices)) > 1:  # of a model on several devices
             return self._measure_apart(tensors, strides, tick, factor)
-        if self._fused is not None and self._device in devices and all(map(self._fused.reads, tensors)):
-            flat = [dense(tensor) for tensor in tensors]
-            rows: Tensor = self._fused.measure(flat, strides, [_first(stride, tick) for stride in strides], factor)
-            sums, histograms = rows[:, : -k.BINS], rows[:, -k.BINS :]
-            return torch.cat((sums, sums.new_zeros(len(rows), k.SUMS - sums.shape[1]), histograms), 1)
+        if self._fused is not None and self._reads(tensors):
+            rows: Tensor = self._fused.measure(_packed(tensors), strides, _firsts(strides, tick), factor)
+            return rows
         samples = [single(blocks) for blocks in self._sampled_blocks(tensors, strides, tick)]
         with _any_algorithm():
             return torch.stack([self._row(sample * factor if factor != 1 else sample) for sample in samples])
@@ -262,15 +305,34 @@ class CudaStats:
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
         return device_norms(tensors)
 
-    def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
+    def compiling_s(self) -> float:
+        return 0.0 if self._fused is None else float(self._fused.compiling_s())
+
+    def in_turn(self) -> RowsInTurn:
+        return RowsInTurn(self) if self._fused is None else FusedRowsInTurn(self, self._device, self._fused)
+
+    def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor] | _Kept:
+        if self._fused is not None and self._reads(tensors):
+            packed = _packed(tensors)
+            return _Kept(_layout(tensors), self._fused.keep(packed, strides, _firsts(strides, tick)))
         return [blocks.clone() for blocks in self._sampled_blocks(tensors, strides, tick)]
 
     def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Tensor:
+        if isinstance(kept, _Kept) and self._fused is not None:
+            if kept.layout != _layout(tensors):
+                raise ValueError("the tensors to compare are not those that were kept")
+            rows: Tensor = self._fused.compare(_packed(tensors), strides, _firsts(strides, tick), kept.numbers)
+            return rows
         now = self._sampled_blocks(tensors, strides, tick)
         with _any_algorithm():
             pairs = zip(now, kept, strict=True)
             rows = [self._changed_row(_difference(new, old), single(old)) for new, old in pairs]
             return torch.stack([row.to(self._device) for row in rows])
+
+    def _reads(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether the fused kernels read these: all in types that they know, on this device."""
+        reads, device = self._fused.reads, self._device  # type: ignore[union-attr]
+        return bool(tensors) and all(tensor.device == device and reads(tensor) for tensor in tensors)
 
     @staticmethod
     def _sampled_blocks(tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
@@ -300,6 +362,53 @@ class CudaStats:
     def _histogram(self, exponents: Tensor) -> Tensor:
         counted = exponents if exponents.device.type == "cuda" else exponents.to(self._wide)
         return torch.histc(counted, k.BINS, 0, k.BINS).to(self._wide)
+
+
+class _Kept(NamedTuple):
+    """What the fused kernel has kept, and of which tensors."""
+
+    layout: list[tuple[int, torch.dtype]]
+    numbers: Tensor
+
+
+class FusedRowsInTurn(RowsInTurn):
+    """One launch for each tensor, into rows of one table; others as `RowsInTurn`."""
+
+    def __init__(self, meter: StatsBackend, device: torch.device, fused: ModuleType) -> None:
+        super().__init__(meter)
+        self._device, self._fused = device, fused
+        self._table, self._used, self._stream = _NO_ROWS, 0, 0
+
+    def add(self, tensor: Tensor, stride: int, tick: int, factor: float) -> None:
+        if tensor.device != self._device or not self._fused.reads(tensor):
+            self._end_table()
+            super().add(tensor, stride, tick, factor)
+            return
+        stream = current_stream_number(self._device)  # on another one a launch may come before the table is there
+        if self._used == len(self._table) or stream != self._stream:
+            self._end_table()
+            self._table, self._stream = self._fused.empty_rows(_ROWS_IN_TURN, self._device), stream
+        (packed,) = _packed([tensor])
+        self._fused.measure_alone(packed, stride, _first(stride, tick), factor, self._table, self._used)
+        self._used += 1
+
+    def rows(self) -> Any:
+        self._end_table()
+        return super().rows()
+
+    def _end_table(self) -> None:
+        if self._used:
+            self._parts.append(self._table[: self._used])
+        self._table, self._used = _NO_ROWS, 0
+
+
+def _packed(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """As `dense`, but those that are so in their own order stay as they are: their address is all that is asked for."""
+    return [tensor if tensor.is_contiguous() and not tensor.is_neg() else dense(tensor) for tensor in tensors]
+
+
+def _layout(tensors: Sequence[Tensor]) -> list[tuple[int, torch.dtype]]:
+    return [(tensor.numel(), tensor.dtype) for tensor in tensors]
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from torch.optim import Optimizer
 
 from precgui.backward_order import first_nonfinite_gradient
 from precgui.config import RecordConfig
+from precgui.engine.dtype_names import dtype_name
 from precgui.engine.extended_arithmetic import inverse
-from precgui.engine.telemetry.backends import StatsBackend, Transfer, fetched, listed, stats_backend_for
+from precgui.engine.telemetry.backends import RowsInTurn, StatsBackend, Transfer, listed, stats_backend_for, stride_for
 from precgui.engine.telemetry.budget import TokenBuckets
 from precgui.engine.telemetry.cost import CostMeter, keeping_s
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard
@@ -30,7 +31,7 @@ from precgui.engine.telemetry.parameters import (
     updated_by,
     values,
 )
-from precgui.engine.telemetry.readable import unseen
+from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.ring_buffer import BLACK_BOX_STEPS, FlightRecorder
 from precgui.engine.telemetry.statistics import Rows, StatisticsTable, finished, nonfinite, norm
 from precgui.events import Emit, Facts, Incident, TensorStats
@@ -53,7 +54,7 @@ class Telemetry:
     """
 
     OF_STEP: ClassVar[tuple[str, ...]] = (
-        "_tables", "_unscaled", "_collected_s", "_before", "_step", "_scale", "_due", "_guarded", "_is_idle",
+        "_tables", "_in_turn", "_unscaled", "_collected_s", "_before", "_step", "_scale", "_due", "_guarded", "_is_idle",
         "_begin_s",
     )  # fmt: skip
 
@@ -91,7 +92,7 @@ class Telemetry:
         intervals = kinds | {"gradient": min(config.gradients_every, 1)}
         self.budget = TokenBuckets(config, intervals, between=True, total_steps=total_steps)
         self._least = config.least_measurements
-        self._clock = CostMeter(device)
+        self._clock = CostMeter(device, self._meter.compiling_s)
         self._outputs = Outputs(model, self._on_tensor, guard, repeats_in_fp32=repeats_in_fp32) if modules else None
         self._alarm_until = -BLACK_BOX_STEPS
         self._bad_output, self._has_initial_weights = "", False
@@ -100,6 +101,7 @@ class Telemetry:
 
     def _clear(self) -> None:
         self._tables: list[tuple[StatisticsTable, Any]] = []
+        self._in_turn: dict[str, tuple[StatisticsTable, RowsInTurn]] = {}  # kinds that hooks see one by one
         self._unscaled = 1.0  # what gradients must be multiplied by
         self._collected_s: float | None = None  # that `collect` took in this step; None: it was not called
         self._before: tuple[list[Weight], Any] | None = None
@@ -121,7 +123,7 @@ class Telemetry:
         if self._outputs is not None:
             self._outputs.begin(self._due.keys() & WATCHED, guarded=self._guarded, everywhere=alarmed)
         self._is_idle = not self._due and not self._guarded and self.budget.can_book_idle_step
-        self._begin_s = _ALL_CALLS * (time.thread_time() - begin)
+        self._begin_s = _ALL_CALLS * (self._clock.worked_s() - begin)
         for kind in self._held.kinds:
             if stride := self._due.get(kind, 0):
                 with self._clock.booked(kind), unseen():
@@ -138,13 +140,13 @@ class Telemetry:
         self._has_initial_weights = True
         if not self._kinds["weight"]:
             return
-        begin = time.thread_time()
+        begin = self._clock.worked_s()
         with unseen():
             tensors, table = listed("weight", values(self._weights), 1)
             if tensors:
-                (rows,) = fetched([self._meter.measure(tensors, table.strides, 0)])
+                (rows,) = self._fetched([self._meter.measure(tensors, table.strides, 0)])
                 self._emit(finished(table, rows, 0, 0.0))
-        self.budget.spent_s += time.thread_time() - begin
+        self.budget.spent_s += self._clock.worked_s() - begin
 
     def go_on(self) -> None:
         """The weights are those of a run that goes on, whose record has those of step 0 already."""
@@ -181,7 +183,8 @@ class Telemetry:
             with self._clock.booked("update"), unseen():
                 weights = updated_by(self._weights, optimizer)
                 tensors, table = listed("update", exact_values(weights), stride)
-                self._before = weights, self._meter.keep(tensors, table.strides, self._step)
+                if tensors:
+                    self._before = weights, self._meter.keep(tensors, table.strides, self._step)
 
     def after_update(self, optimizers: Sequence[Optimizer]) -> None:
         """Called when the weights have their values of the next step; a skipped step has not changed them.
@@ -207,10 +210,10 @@ class Telemetry:
 
         Without this call `end` fetches what was measured.
         """
-        begin = time.thread_time()
+        begin = self._clock.worked_s()
         self._measure_held()
         arrays = self._fetch(numbers)
-        self._collected_s = time.thread_time() - begin
+        self._collected_s = self._clock.worked_s() - begin
         return arrays
 
     def leave(self, numbers: Sequence[Tensor]) -> Callable[[], list[Rows]]:
@@ -273,7 +276,7 @@ class Telemetry:
             spent_s = self._outputs.end() if self._outputs is not None else 0.0
             self.budget.book_idle_step(spent_s + self._begin_s)
             return 0.0
-        begin = time.thread_time() - (self._collected_s or 0.0)
+        begin = self._clock.worked_s() - (self._collected_s or 0.0)
         if self._collected_s is None:
             self._measure_held()
         self._clock.book(FIXED, self._begin_s)
@@ -292,7 +295,7 @@ class Telemetry:
         costs = self._clock.take()
         self.budget.book_step(busy_s, costs, costs.pop(FIXED, 0.0))
         # What an alarm takes is not to be saved in other steps.
-        return 0.0 if alarm else _ALL_CALLS * (time.thread_time() - begin - flush_s)
+        return 0.0 if alarm else _ALL_CALLS * (self._clock.worked_s() - begin - flush_s)
 
     def _measure_held(self) -> None:
         """Buffers and copies of weights, as the step leaves them."""
@@ -385,10 +388,19 @@ class Telemetry:
     def _on_tensor(self, kind: str, name: str, tensor: Tensor) -> None:
         """A hook saw a tensor of a kind that is due."""
         if stride := self._due.get(kind, 0):
-            with self._clock.booked(kind), unseen():
-                scale = self._scale() if callable(self._scale) else self._scale
-                factor = inverse(scale) if kind == "activation_gradient" else 1.0
-                self._measure(kind, [(name, tensor)], stride, factor)
+            with self._clock.booked_alone(kind), unseen():
+                values = readable(tensor)
+                if values is None or not (size := values.numel()):
+                    return
+                factor = 1.0
+                if kind == "activation_gradient":
+                    factor = inverse(self._scale() if callable(self._scale) else self._scale)
+                if kind not in self._in_turn:
+                    self._in_turn[kind] = StatisticsTable(kind), self._meter.in_turn()
+                table, rows = self._in_turn[kind]
+                own = stride_for(size, stride)
+                rows.add(values, own, self._step, factor)
+                table.append(name, own, size, dtype_name(tensor.dtype))
 
     def _measure(
         self, kind: str, named: Sequence[tuple[str, Tensor]], stride: int, factor: float = 1.0
@@ -403,10 +415,19 @@ class Telemetry:
 
     def _fetch(self, numbers: Sequence[Tensor] = ()) -> list[Rows]:
         """All results that are still on the device, and `numbers`, which it returns, in one transfer."""
-        return self._take(fetched(self._pending(numbers)))
+        return self._take(self._fetched(self._pending(numbers)))
+
+    def _fetched(self, rows: Sequence[Any]) -> list[Rows]:
+        """See `backends.fetched`; what the thread waits is no work of it."""
+        transfer = Transfer(rows)
+        arrays = transfer.arrays()
+        self._clock.waited(transfer.waited_s)
+        return arrays
 
     def _pending(self, numbers: Sequence[Tensor]) -> list[Any]:
         """The tensors that `_take` needs as arrays."""
+        self._tables += [(table, rows.rows()) for table, rows in self._in_turn.values() if table.names]
+        self._in_turn.clear()
         pending = self._outputs.detector.pending() if self._outputs is not None else None
         return [*(rows for _, rows in self._tables), *([] if pending is None else [pending]), *numbers]
 

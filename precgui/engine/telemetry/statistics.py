@@ -33,6 +33,13 @@ class StatisticsTable:
     dtypes: list[str] = field(default_factory=list)
     changes: bool = False  # rows also hold the change of the tensors in the step
 
+    def append(self, name: str, stride: int, size: int, dtype: str) -> None:
+        """One more tensor."""
+        self.names.append(name)
+        self.strides.append(stride)
+        self.sizes.append(size)
+        self.dtypes.append(dtype)
+
     def add(self, other: StatisticsTable) -> None:
         """The tensors of another table behind those of this one."""
         self.names += other.names
@@ -127,10 +134,12 @@ def _statistics(rows: Any, squares: Any, changes: Any, stats: Any, exponents: An
         if row[k.LEAST] + 1 < _INFINITE:
             out[1] = numbers[1]
         out[2], out[3], out[4] = row[k.SUM] / finite, np.sqrt(row[k.SQUARES] / finite), np.sqrt(squares[t])
-        out[5:10] = row[k.ZEROS : k.COUNT + 1]
+        for place in range(k.ZEROS, k.COUNT + 1):  # slices that are assigned take numba seconds to compile
+            out[5 + place - k.ZEROS] = row[place]
         if changes:
             out[10] = row[k.CHANGED] / row[k.COUNT]
-            out[11:] = row[k.LOST : k.SUMS] / row[k.CHANGED]
+            for place in range(k.LOST, k.SUMS):
+                out[11 + place - k.LOST] = row[place] / row[k.CHANGED]
         for b in range(k.BINS):
             exponents[t, b] = np.uint32(row[k.SUMS + b])
 
