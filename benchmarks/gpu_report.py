@@ -264,9 +264,9 @@ def parts_for(device: str, *, small: bool = False) -> list[Part]:
 
     overheads = script("engine", "engine_overhead.py", "--device", device, "--models", model, "--size", size,
                        "--seconds", "8", "--precisions", "")  # fmt: skip
-    recordings = script("telemetry", "telemetry_overhead.py", "--device", device, "--model", "gpt", "--pairs", "40",
-                        "--way", "nothing", "--way", "gradients, every element", "--way", "all tensors, budget 3 %",
-                        )  # fmt: skip
+    recordings = script("telemetry", "telemetry_overhead.py", "--device", device, "--model", "gpt", "--pairs", "150",
+                        "--way", "nothing", "--way", "a recorder without tensors", "--way", "gradients, every element",
+                        "--way", "all tensors, budget 3 %")  # fmt: skip
     ratios = [script("speeds", "precision_ratios.py", "--device", device, "--model", model, "--size", size,
                      "--seconds", "8", "--precisions", "tf32,bf16-amp,fp16-amp,fp8")]  # fmt: skip
     if not little:  # the small one leaves a fast GPU idle between launches

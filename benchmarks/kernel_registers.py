@@ -58,6 +58,15 @@ def _warps(kernel: Any) -> int | None:
     return int(found) if found is not None else None
 
 
+def _measure_alone(tensor: torch.Tensor) -> None:
+    rows = triton_kernels.empty_rows(1, tensor.device)
+    triton_kernels.measure_alone(tensor, 1, 0, 1.0, rows, 0)
+
+
+def _compare(tensor: torch.Tensor) -> None:
+    triton_kernels.compare([tensor], [1], [0], triton_kernels.keep([tensor], [1], [0]))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--formats", default=",".join(FORMATS))
@@ -71,6 +80,8 @@ def main() -> int:
         tensor = source.to(dtype)
         title = f"telemetry of {str(dtype).removeprefix('torch.')}"
         _print(rows_of(title, partial(triton_kernels.measure, [tensor], [1], [0], 1.0), known))
+        _print(rows_of(f"{title} alone", partial(_measure_alone, tensor), known))
+        _print(rows_of(f"changes of {title.removeprefix('telemetry of ')}", partial(_compare, tensor), known))
     for name in options.formats.split(","):
         rounding = quantize_blocks if name in blocks() else quantize
         _print(rows_of(f"rounding to {name}", partial(rounding, source, name), known))

@@ -1,10 +1,13 @@
 """What recording tensors costs a training step, in pairs with the same step without it, beside other tools.
 
-`python benchmarks/telemetry_overhead.py [--pairs N] [--model gpt] [--batch N] [--way NAME]` prints, for each way of
-recording, the ratio of a step with it to a plain one beside it, in CPU time and by the clock: the median of the pairs
-and where it lies with 95 % (bootstrap). CPU time is that of the training thread in the step, and what other threads
-took in the meantime, the writer of the file first of all, is all put on the recorded steps. "nothing" is the noise of
-the method. CPU time holds on a machine that does other things, too; the clock does not. `--elements` prints
+`python benchmarks/telemetry_overhead.py [--pairs N] [--model gpt] [--batch N] [--way NAME]` prints for each way of
+recording two figures. Fixed: how many seconds longer the first FIRST steps take than plain ones, in which operations
+are watched, steps are made again in FP64, kernels are compiled and tensors are looked at most often. Steady: in the
+steps after them the ratio of a step with it to a plain one beside it, in CPU time and by the clock: the median of the
+pairs and where it lies with 95 % (bootstrap), and the ratio of the sums, in which the steps that look count by what
+they take. CPU time is that of the training thread in the step, and what other threads took in the meantime beyond
+their work for plain steps, the writer of the file first of all, is all put on the recorded steps. "nothing" is the
+noise of the method. CPU time holds on a machine that does other things, too; the clock does not. `--elements` prints
 nanoseconds an element of single looks instead.
 """
 
@@ -32,7 +35,8 @@ from precgui.record import Recorder
 from precgui.runs.file import writer
 from precgui.runs.file.reader import open_run
 
-WARM_UP = 8
+WARM_UP = 8  # plain steps before all others
+FIRST = 40  # steps of which the fixed cost is told: they hold those that are watched, 1, 2, 8 and 32, and the first 20 looks
 Step = Callable[[], None]
 
 
@@ -82,6 +86,8 @@ def recorder(loop: Loop, **settings: Any) -> Iterator[None]:
         with Recorder(path, loop.model, loop.optimizer, record=RecordConfig(**settings)) as made:
             loop.after = made.step
             yield
+        if not settings.get("tensors", True):
+            return
         with open_run(path) as run:
             record = run.tensors()["gradient"]
             told = f"gradients in {len(record)} of {run.steps} steps, largest stride {record.strides().max()}, "
@@ -134,6 +140,7 @@ GRADIENTS_ONLY = {
 }  # fmt: skip
 WAYS: dict[str, Callable[[Loop], Any]] = {
     "nothing": lambda loop: contextlib.nullcontext(),
+    "a recorder without tensors": lambda loop: recorder(loop, tensors=False),
     "gradients, every element": lambda loop: recorder(loop, budget=100, **GRADIENTS_ONLY),
     "gradients, budget 3 %": lambda loop: recorder(loop, **GRADIENTS_ONLY),
     "all tensors, budget 3 %": lambda loop: recorder(loop),
@@ -146,31 +153,53 @@ WAYS: dict[str, Callable[[Loop], Any]] = {
 class Pairs:
     """Steps of a plain and of a watched loop in turns, now the one first, now the other.
 
-    `others_s` is CPU time of other threads in the meantime.
+    `others_s` is CPU time of other threads in the meantime, without what they take for as many plain steps.
     """
 
     def __init__(self) -> None:
         self.cpu_s: list[tuple[float, float]] = []  # plain, watched
         self.clock_s: list[tuple[float, float]] = []
         self.others_s = 0.0
+        self.first_s: tuple[float, float] = (0.0, 0.0)  # of the first steps: plain, watched
+        self._of_plain_s = 0.0  # CPU time of other threads for a plain step
+
+    def warm_up(self, plain: Loop) -> None:
+        """Plain steps before there is a watched one."""
+        for _ in range(WARM_UP):
+            _timed(plain)
+        begin = _others_s()
+        for _ in range(WARM_UP):
+            _timed(plain)
+        self._of_plain_s = (_others_s() - begin) / WARM_UP
 
     def run(self, plain: Loop, watched: Loop, pairs: int) -> None:
-        for pair in range(WARM_UP):
-            (plain, watched)[pair % 2].step()
-            (plain, watched)[1 - pair % 2].step()
-        begin = time.process_time() - time.thread_time()
+        first = [self._pair(plain, watched, pair) for pair in range(FIRST)]
+        self.first_s = sum(each[plain][1] for each in first), sum(each[watched][1] for each in first)
+        begin = _others_s()
         for pair in range(pairs):
-            first, second = (plain, watched) if pair % 2 else (watched, plain)
-            times = {loop: _timed(loop) for loop in (first, second)}
+            times = self._pair(plain, watched, pair)
             self.cpu_s.append((times[plain][0], times[watched][0]))
             self.clock_s.append((times[plain][1], times[watched][1]))
-        self.others_s = time.process_time() - time.thread_time() - begin
+        self.others_s = _others_s() - begin - 2 * pairs * self._of_plain_s
+
+    @staticmethod
+    def _pair(plain: Loop, watched: Loop, pair: int) -> dict[Loop, tuple[float, float]]:
+        first, second = (plain, watched) if pair % 2 else (watched, plain)
+        return {loop: _timed(loop) for loop in (first, second)}
 
     def told(self) -> str:
         others = self.others_s / sum(plain for plain, _ in self.cpu_s)
         cpu, clock = _ratio(self.cpu_s, others), _ratio(self.clock_s)
-        step_ms = 1e3 * statistics.median(plain for plain, _ in self.cpu_s)
-        return f"CPU {cpu}, of it other threads {others:.3f}; clock {clock}; {step_ms:.0f} ms a plain step"
+        sums = [sum(column) for column in zip(*self.clock_s, strict=True)]
+        step_ms = 1e3 * statistics.median(plain for plain, _ in self.clock_s)
+        fixed = f"the first {FIRST} steps {self.first_s[1] - self.first_s[0]:.2f} s longer"
+        steady = f"CPU {cpu}, of it other threads {others:.3f}; clock {clock}, of the sums {sums[1] / sums[0]:.3f}"
+        return f"{fixed}; then {steady}; {step_ms:.1f} ms a plain step"
+
+
+def _others_s() -> float:
+    """CPU seconds of all threads but this one."""
+    return time.process_time() - time.thread_time()
 
 
 def _timed(loop: Loop) -> tuple[float, float]:
@@ -192,6 +221,7 @@ def _ratio(pairs: list[tuple[float, float]], more: float = 0.0) -> str:
 
 def measured(name: str, batch: int, way: Callable[[Loop], Any], pairs: int, device: str) -> str:
     plain, watched, steps = Loop(name, batch, device), Loop(name, batch, device), Pairs()
+    steps.warm_up(plain)
     with way(watched):
         steps.run(plain, watched, pairs)
     return steps.told()

@@ -24,7 +24,7 @@ from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.telemetry.held import Copies, copies_in
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.parameters import parameters_of, updated_by
-from precgui.engine.telemetry.readable import readable, unseen
+from precgui.engine.telemetry.readable import are_plain, readable, unseen
 from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.engine.torch_private import disable_dynamo, is_compiled, tracing_state, transform_level
 from precgui.events import Emit
@@ -186,7 +186,7 @@ class LoopWatch:
         with unseen():
             arrays = self._telemetry.collect(tensors) if self._telemetry is not None else fetched(tensors)
         names = [name for names in self._norms for name in names]
-        values = [float(value) for array in arrays[: len(norms)] for value in array]
+        values = [value for array in arrays[: len(norms)] for value in array.tolist()]
         self._read_norms = list(zip(names, values, strict=True))
         rest = [array.item() for array in arrays[len(norms) :]]
         self._later.take(rest[: len(later)])
@@ -201,9 +201,10 @@ class LoopWatch:
         """The measurements of the step after `read`; `lowered`: the scaler has lowered its scale because of gradients
         that are not finite."""
         left_out = self._left_out()
-        self._bad = [name for name, norm in self._read_norms if not math.isfinite(norm)]
         every = [*self._known, *(norm for _, norm in self._read_norms)]
         norm = math.hypot(*every) if every else math.nan
+        if not math.isfinite(norm):
+            self._bad = [name for name, own in self._read_norms if not math.isfinite(own)]
         changed = None if self._stepped or lowered else self._manual.changed(self._weights)
         if changed and self._telemetry is not None:
             self._telemetry.after_update(self._optimizers)
@@ -249,9 +250,9 @@ class LoopWatch:
         return ({"loop": news} if news else {}) | self._later_steps.news()
 
     def last_facts(self) -> dict[str, Any]:
-        """Facts that are looked for once, when the recording ends: `schedules` where there are some, else {}."""
+        """Facts when the recording ends: `schedules`, which are looked for once, and those of the last steps."""
         rows = self._schedules.facts(self._optimizers)
-        return {"schedules": {"all": rows}} if rows else {}
+        return ({"schedules": {"all": rows}} if rows else {}) | self._later_steps.news(last=True)
 
     def end(self, time_s: float, step_s: float, *, alarm: bool, loss_is_finite: bool = True) -> None:
         """A step is over; `alarm`: its loss or its gradients were not finite."""
@@ -395,10 +396,11 @@ class LoopWatch:
             self._known.append(visited)
             return
         with unseen():
-            named = [
-                (w.name, readable(w.own.grad)) for w in updated_by(self._weights, optimizer) if w.own.grad is not None
-            ]
-            own = {name: gradient for name, gradient in named if gradient is not None}
+            weights = updated_by(self._weights, optimizer)
+            own = {weight.name: gradient for weight in weights if (gradient := weight.own.grad) is not None}
+            if not are_plain([*own.values()]):
+                found = ((name, readable(gradient)) for name, gradient in own.items())
+                own = {name: gradient for name, gradient in found if gradient is not None}
             if own:
                 results = list(own.values())
                 norms = device_norms(results) if self._telemetry is None else self._telemetry.norms(results)

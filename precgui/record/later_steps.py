@@ -65,6 +65,7 @@ from precgui.sentences import L_
 
 _AFTER_ALARMS = 6  # steps that are watched since the loss of the step before was not finite
 _STEPS = frozenset(2 * 4**power for power in range(12))  # 2, 8, 32 ...: these see the whole step, the first does not
+_NEWS_IN_EACH, _NEWS_EVERY = 64, 16  # steps: to put all facts together takes as long as many small operations
 _ROUND = torch.ops.aten.round.default
 _BETWEEN = frozenset(4**power for power in range(3, 13))  # 64, 256 ...: where a number in 16 bits is written each step
 
@@ -203,6 +204,7 @@ class LaterSteps:
         self._reported: dict[str, int] = {}
         self._again, self._left, self._next = False, _AFTER_ALARMS, 0
         self._watched = 0  # the last step that was watched for all
+        self._is_seen = False  # operations of this step are watched
 
     def probe(self) -> Tensor | None:
         """A number for `changed`; see `WriteTimes.probe`."""
@@ -217,7 +219,7 @@ class LaterSteps:
         again, self._again = self._again and step >= self._next and self._left > 0, False
         if not self._active:
             return
-        self._step = step
+        self._step, self._is_seen = step, False
         self.exponents.follow(self.watchers.exponents.found)
         self.exponents.begin(step)
         self.batches.begin(step, in_full=step == 1 or step in _STEPS)
@@ -229,7 +231,7 @@ class LaterSteps:
         in_full = self._is_watched(step)
         if self._mode is not None or not (in_full or again) or dispatch_modes() or is_anything_compiled():
             return
-        self._mode = _Mode(self._model, self._guard, self.watchers)
+        self._mode, self._is_seen = _Mode(self._model, self._guard, self.watchers), True
         if again:
             self._left, self._next = self._left - 1, 2 * step
         if in_full:
@@ -286,9 +288,16 @@ class LaterSteps:
         if self._mode.leave():
             self._mode = None
 
-    def news(self) -> dict[str, Any]:
-        """The facts of `Watchers.facts` that have changed, each as {"all": rows}."""
-        self.exact.end()
+    def news(self, *, last: bool = False) -> dict[str, Any]:
+        """The facts of `Watchers.facts` that have changed, each as {"all": rows}.
+
+        They are put together in steps in which operations were watched, in the first steps, and then in one of
+        _NEWS_EVERY; `last`: no step is under way any more that could end.
+        """
+        if not last:
+            self.exact.end()
+            if not self._is_seen and self._step > _NEWS_IN_EACH and self._step % _NEWS_EVERY:
+                return {}
         edits = {"gradient_edits": self.edits.facts(), "late_edits": self.edits.late()}
         edits |= {"cleared_gradients": self.edits.cleared(), "rewritten_weights": self._rewritten.facts()}
         edits |= {"emptied_moments": self._emptied.facts(), "zero_state": self._zero_state.facts()}

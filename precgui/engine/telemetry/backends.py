@@ -7,6 +7,7 @@ import importlib.util
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
@@ -18,7 +19,7 @@ from torch import Tensor
 from precgui.engine.device import has_fp64
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.telemetry import cpu_kernels as k
-from precgui.engine.telemetry.readable import dense, readable, single
+from precgui.engine.telemetry.readable import are_plain, dense, readable, single
 from precgui.engine.telemetry.statistics import Rows, StatisticsTable, empty, finished, half_ulps
 from precgui.engine.torch_private import current_stream_number, foreach_norm
 
@@ -26,6 +27,7 @@ SMALL = 4096  # elements, below which a tensor is always measured in full
 _KINDS = {torch.float32: k.FLOAT32, torch.bfloat16: k.BFLOAT16}  # what the loops read; other types are cast before
 _INF, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
 _GOLDEN = 0x9E3779B1  # 2^32 / 1.618
+_DTYPE, _DEVICE = attrgetter("dtype"), attrgetter("device")
 _ROWS_IN_TURN = 64  # in a table, of 136 KiB
 _NO_ROWS = torch.empty(0, device="cpu")
 
@@ -77,7 +79,10 @@ def stride_for(size: int, stride: int) -> int:
 
 def listed(kind: str, named: Sequence[tuple[str, Tensor]], stride: int) -> tuple[list[Tensor], StatisticsTable]:
     """The tensors that can be read, and the table of their statistics, with a stride for each."""
-    results = [(name, tensor, readable(tensor)) for name, tensor in named]
+    if are_plain([tensor for _, tensor in named]):
+        results: list[tuple[str, Tensor, Tensor | None]] = [(name, tensor, tensor) for name, tensor in named]
+    else:
+        results = [(name, tensor, readable(tensor)) for name, tensor in named]
     rows = [(name, tensor, values) for name, tensor, values in results if values is not None and values.numel()]
     tensors = [values for _, _, values in rows]
     sizes = [tensor.numel() for tensor in tensors]
@@ -175,11 +180,12 @@ def _array(tensor: Tensor) -> Rows:
 
 def device_norms(tensors: Sequence[Tensor]) -> Tensor:
     """The L2 norm of each, by torch, in FP32 at least; on the device of the first."""
-    parts = [torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]
-    wide = any(part.dtype is torch.float64 for part in parts)
-    norms = foreach_norm(parts, dtype=torch.float64 if wide else torch.float32)
-    place = norms[0].device
-    return torch.stack([norm if norm.device == place else norm.to(place) for norm in norms])
+    dtypes, devices = set(map(_DTYPE, tensors)), set(map(_DEVICE, tensors))
+    if any(dtype.is_complex for dtype in dtypes):
+        tensors = [torch.view_as_real(each.resolve_conj()) if each.is_complex() else each for each in tensors]
+    wide = not dtypes.isdisjoint((torch.float64, torch.complex128))
+    norms = foreach_norm(tensors, dtype=torch.float64 if wide else torch.float32)
+    return torch.stack(norms if len(devices) == 1 else [norm.to(norms[0].device) for norm in norms])
 
 
 class RowsInTurn:
@@ -198,7 +204,9 @@ class RowsInTurn:
         parts = self._parts
         if len(parts) == 1:
             return parts[0]
-        return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
+        if isinstance(parts[0], np.ndarray):
+            return np.concatenate(parts)
+        return torch.cat([part.to(parts[0].device) for part in parts])  # of a model on several devices
 
 
 class CpuStats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import is_
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -44,7 +45,10 @@ def updated_by(weights: Sequence[Weight], optimizer: Optimizer | None) -> list[W
     """The weights that an optimizer updates, all of them for None."""
     if optimizer is None:
         return list(weights)
-    own = {id(parameter) for parameter in parameters_of(optimizer)}
+    parameters = parameters_of(optimizer)
+    if len(parameters) == len(weights) and all(map(is_, parameters, [weight.updated for weight in weights])):
+        return list(weights)  # as in most loops, in each step
+    own = {id(parameter) for parameter in parameters}
     return [weight for weight in weights if id(weight.updated) in own]
 
 

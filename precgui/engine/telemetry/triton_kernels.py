@@ -29,6 +29,7 @@ from precgui.sentences import Sentence, first_line
 PIECE = 4096
 BLOCK = 64
 WARPS = 16  # of a program: with 4, the numbers of a piece need all registers there are, and some are spilled
+_WARPS_OF_CHANGES = WARPS if torch.version.hip else 2 * WARPS  # which hold more numbers; ROCm has no more threads
 _NO_LEAST = 0x7F800000  # the LEAST of no numbers
 _POINTERS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 _AS_THEY_ARE = ("address", "size", "stride", "first", "row")  # arguments whose values Triton builds no variants for
@@ -209,7 +210,9 @@ def _launch(kernel: Any, programs: int, device: torch.device, kind: str, *operan
     """Launch a kernel for numbers of a type; the first time, Triton compiles it or loads it from its cache."""
     begin, this = time.thread_time(), (id(kernel), device, kind)
     with _current(device):
-        kernel[(programs,)](*operands, kind, PIECE, BLOCK, num_warps=WARPS)
+        kernel[(programs,)](
+            *operands, kind, PIECE, BLOCK, num_warps=_WARPS_OF_CHANGES if kernel is _change else WARPS
+        )
     if this not in _first_launches.known:
         _first_launches.known.add(this)
         _first_launches.seconds += time.thread_time() - begin
@@ -264,7 +267,7 @@ def _tables(
     together = torch.from_numpy(np.concatenate([part.reshape(-1) for part in (*tables, places)]))
     *uploaded, places_there = upload(together, tensors[0].device).split([part.size for part in (*tables, places)])
     for kind, pieces in zip(kinds, uploaded, strict=True):
-        yield kind, pieces.view(-1, 2), places_there
+        yield kind, pieces.view(-1, 2), places_there.view(-1, 5)
 
 
 def _pieces(rows: Any, each: Any) -> Any:
