@@ -36,7 +36,7 @@ from precgui.runs.file import writer
 from precgui.runs.file.reader import open_run
 
 WARM_UP = 8  # plain steps before all others
-FIRST = 40  # steps of which the fixed cost is told: they hold those that are watched, 1, 2, 8 and 32, and the first 20 looks
+FIRST = 40  # steps of the fixed cost: they hold those that are watched, 1, 2, 8 and 32, and the first 20 looks
 Step = Callable[[], None]
 
 

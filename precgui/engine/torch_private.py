@@ -24,7 +24,8 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 __all__ = [
     "BatchNormNd", "ConvNd", "ConvTransposeNd", "DisableTorchFunction", "TorchDispatchMode", "aten_names",
-    "attention_backends", "autograd_node", "backward_code", "current_stream_number", "disable_dynamo", "dispatch_mode_at", "dispatch_modes",
+    "attention_backends", "autograd_node", "backward_code", "current_stream_number", "disable_dynamo",
+    "dispatch_mode_at", "dispatch_modes",
     "dispatch_modes_disabled",
     "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_copy_", "foreach_lerp_", "foreach_norm",
     "function_modes", "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled",

@@ -88,7 +88,8 @@ BLOCKS = ("mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8_e4m3", "mxfp8_e5m2", "mxin
 QUICK_FORMATS = ("bf16", "e4m3fn", "int8", "mxfp4", "nvfp4")
 LAUNCHES = {"nvfp4": "3"}  # a 0, the largest magnitude of the tensor, and the rounding
 TARGETS = (75, 80, 89, 90, 100, 120)
-REGISTERS = dict.fromkeys(("_piece", "_alone", "_keep", "_change"), 64)  # with 16 warps, so that a multiprocessor holds 32 of them; others: 128, with 4
+# With 16 warps, so that a multiprocessor holds 32 of them, and `_change` with 32; others: 128, with 4.
+REGISTERS = dict.fromkeys(("_piece", "_alone", "_keep", "_change"), 64)
 
 
 def _check_rounding(printed: str, rows_wanted: int) -> None:

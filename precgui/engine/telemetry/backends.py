@@ -184,7 +184,7 @@ def device_norms(tensors: Sequence[Tensor]) -> Tensor:
     if any(dtype.is_complex for dtype in dtypes):
         tensors = [torch.view_as_real(each.resolve_conj()) if each.is_complex() else each for each in tensors]
     wide = not dtypes.isdisjoint((torch.float64, torch.complex128))
-    norms = foreach_norm(tensors, dtype=torch.float64 if wide else torch.float32)
+    norms = foreach_norm(list(tensors), dtype=torch.float64 if wide else torch.float32)
     return torch.stack(norms if len(devices) == 1 else [norm.to(norms[0].device) for norm in norms])
 
 
@@ -329,8 +329,8 @@ class CudaStats:
         if isinstance(kept, _Kept) and self._fused is not None:
             if kept.layout != _layout(tensors):
                 raise ValueError("the tensors to compare are not those that were kept")
-            rows: Tensor = self._fused.compare(_packed(tensors), strides, _firsts(strides, tick), kept.numbers)
-            return rows
+            changes: Tensor = self._fused.compare(_packed(tensors), strides, _firsts(strides, tick), kept.numbers)
+            return changes
         now = self._sampled_blocks(tensors, strides, tick)
         with _any_algorithm():
             pairs = zip(now, kept, strict=True)

@@ -54,8 +54,8 @@ class Telemetry:
     """
 
     OF_STEP: ClassVar[tuple[str, ...]] = (
-        "_tables", "_in_turn", "_unscaled", "_collected_s", "_before", "_step", "_scale", "_due", "_guarded", "_is_idle",
-        "_begin_s",
+        "_tables", "_in_turn", "_unscaled", "_collected_s", "_before", "_step", "_scale", "_due", "_guarded",
+        "_is_idle", "_begin_s",
     )  # fmt: skip
 
     def __init__(

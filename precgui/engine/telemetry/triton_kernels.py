@@ -210,9 +210,7 @@ def _launch(kernel: Any, programs: int, device: torch.device, kind: str, *operan
     """Launch a kernel for numbers of a type; the first time, Triton compiles it or loads it from its cache."""
     begin, this = time.thread_time(), (id(kernel), device, kind)
     with _current(device):
-        kernel[(programs,)](
-            *operands, kind, PIECE, BLOCK, num_warps=_WARPS_OF_CHANGES if kernel is _change else WARPS
-        )
+        kernel[(programs,)](*operands, kind, PIECE, BLOCK, num_warps=_WARPS_OF_CHANGES if kernel is _change else WARPS)
     if this not in _first_launches.known:
         _first_launches.known.add(this)
         _first_launches.seconds += time.thread_time() - begin

@@ -129,3 +129,31 @@ def test_that_a_clock_gives_what_was_booked_once() -> None:
         pass
     assert clock.take()["gradient"] >= 1.0
     assert clock.take() == {}
+
+
+def test_that_waiting_for_a_device_and_compiling_kernels_is_no_cost() -> None:
+    compiling = [0.0]
+    clock = CostMeter(torch.device("cpu"), lambda: compiling[0])
+    begin = clock.worked_s()
+    with clock.booked("gradient"):
+        spun = _spin(0.02)
+        compiling[0] += spun
+    waited = _spin(0.02)
+    clock.waited(waited)
+    assert clock.take()["gradient"] < 0.01
+    assert clock.worked_s() - begin < 0.01
+
+
+def test_that_some_measurements_stand_for_all_on_the_device() -> None:
+    clock = CostMeter(torch.device("cpu"))
+    weights = [clock.booked_alone("activation")._weight for _ in range(70)]
+    assert sum(weights) == 70
+    assert sum(weight > 0 for weight in weights) == 10
+
+
+def _spin(seconds: float) -> float:
+    """CPU seconds that were spent, at least so many."""
+    begin = time.thread_time()
+    while (spent := time.thread_time() - begin) < seconds:
+        pass
+    return spent

@@ -60,4 +60,3 @@ def test_that_the_kernel_for_gpus_finds_what_the_loops_find() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == "equal", done.stderr
-
