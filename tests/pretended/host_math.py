@@ -290,19 +290,19 @@ class _Launched:
 
 def _piece(pieces: Tensor, places: Tensor, rows: Tensor, factor: float, kind: str, size: int, block: int) -> None:
     for row in pieces[:, 0].unique().tolist():
-        _measure_row(_numbers(*places[row, :4].tolist(), kind, block)[1] * factor, rows[row].numpy())
+        _measure_row(_numbers(places[row, :4].tolist(), kind, block)[1] * factor, rows[row].numpy())
 
 
 def _alone(
     rows: Tensor, address: int, numel: int, stride: int, first: int, row: int, factor: float, kind: str, size: int,
     block: int,
 ) -> None:  # fmt: skip
-    _measure_row(_numbers(address, numel, stride, first, kind, block)[1] * factor, rows[row].numpy())
+    _measure_row(_numbers([address, numel, stride, first], kind, block)[1] * factor, rows[row].numpy())
 
 
 def _keep(pieces: Tensor, places: Tensor, kept: Tensor, kind: str, size: int, block: int) -> None:
     for row in pieces[:, 0].unique().tolist():
-        lanes, values = _numbers(*places[row, :4].tolist(), kind, block)
+        lanes, values = _numbers(places[row, :4].tolist(), kind, block)
         kept[lanes + int(places[row, 4])] = values
 
 
@@ -310,7 +310,7 @@ def _change(
     pieces: Tensor, places: Tensor, kept: Tensor, halves: Tensor, rows: Tensor, kind: str, size: int, block: int
 ) -> None:
     for row in pieces[:, 0].unique().tolist():
-        lanes, values = _numbers(*places[row, :4].tolist(), kind, block)
+        lanes, values = _numbers(places[row, :4].tolist(), kind, block)
         old = kept[lanes + int(places[row, 4])]
         change, into = values - old, rows[row].numpy()
         exponents, binades = (((each.view(torch.int32) & 0x7FFFFFFF) >> 23).numpy() for each in (change, old))
@@ -321,8 +321,12 @@ def _change(
         _measure_row(change, into)
 
 
-def _numbers(address: int, size: int, stride: int, first: int, kind: str, block: int) -> tuple[Tensor, Tensor]:
-    """The sampled numbers of a tensor in FP32, and where each of them lies among the places for them."""
+def _numbers(place: list[int], kind: str, block: int) -> tuple[Tensor, Tensor]:
+    """Where each sampled number of a tensor lies among the places for them, and these numbers in FP32.
+
+    `place` is its address, size, stride and first block.
+    """
+    address, size, stride, first = place
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[kind]
     room = (ctypes.c_byte * (size * dtype.itemsize)).from_address(address)
     values = torch.frombuffer(room, dtype=dtype).float()
