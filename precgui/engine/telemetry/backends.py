@@ -373,7 +373,7 @@ class CudaStats:
 
 
 class _Kept(NamedTuple):
-    """What the fused kernel has kept, and of which tensors."""
+    """Numbers that the fused kernel has kept, and the tensors that they are of."""
 
     layout: list[tuple[int, torch.dtype]]
     numbers: Tensor

@@ -130,7 +130,7 @@ def _keep(  # type: ignore[no-untyped-def]
 def _change(  # type: ignore[no-untyped-def]
     pieces, places, kept, halves, rows, KIND: tl.constexpr, SIZE: tl.constexpr, GROUP: tl.constexpr
 ):  # fmt: skip
-    """What was added to the sampled numbers of one piece since `_keep`; `halves` are those of cpu_kernels.compare."""
+    """The change of the sampled numbers of one piece since `_keep`; `halves` are those of cpu_kernels.compare."""
     program = tl.program_id(0)
     row = tl.load(pieces + 2 * program)
     number = tl.load(pieces + 2 * program + 1)
