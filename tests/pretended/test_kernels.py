@@ -68,6 +68,7 @@ for rowwise in (False, True):
             print("FP8", *more, *(part.numel() for part in parts))
 """
 _BUILT = """
+from pathlib import Path
 print("BUILT", *sorted(path.stem for path in Path(os.environ["TRITON_CACHE_DIR"]).glob("**/*.cubin")))
 """
 # Element formats by the one whose kernels serve them, too: their constants are arguments.

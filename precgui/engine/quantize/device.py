@@ -64,10 +64,10 @@ def built(kind: str, kernel: Callable[[], Result], plain: Callable[[], Result], 
     """The result of a kernel that is compiled at its first use, or of `plain` where this machine can build none.
 
     Each new kind of arguments is compiled at its first use, so each call may be the first that fails: no Triton, no
-    compiler for its launcher, no headers of Python, a cache that may not be executed. The first failure is logged, and
-    ends the compiling of its kind.
+    compiler for its launcher, no headers of Python, a cache that may not be executed. The first failure is logged. One
+    of Triton's own ends the compiling of its kind, any other, as of the machine, that of all kinds.
     """
-    if kind in _reasons:
+    if kind in _reasons or _EVERY_KIND in _reasons:
         return plain()
     try:
         with torch.cuda.device(device):  # on the current device kernels are launched
@@ -80,10 +80,11 @@ def built(kind: str, kernel: Callable[[], Result], plain: Callable[[], Result], 
                 "rounding takes an operation for each of its parts, because no kernel can be built for this GPU: %s",
                 first_line(error),
             )
-        _reasons[kind] = str(error)
+        _reasons[kind if type(error).__module__.startswith("triton") else _EVERY_KIND] = str(error)
         return plain()
 
 
+_EVERY_KIND = ""
 _reasons: dict[str, str] = {}  # why kernels of a kind cannot be built in this process
 
 

@@ -23,7 +23,7 @@ from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.registry import get
 from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, STRIDE, CastPolicy, stream_keys
 
-BYTES = 8192  # of numbers of the kind in which a program computes
+BYTES = 4096  # of numbers of the kind in which a program computes; with twice as many, some kernels spill registers
 WARPS = 4
 KINDS = {torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.float16: "fp16"}
 _STRIDE, _MIX_A, _MIX_B = (tl.constexpr(signed(word, 32)) for word in (STRIDE, MIX_A, MIX_B))
