@@ -322,14 +322,16 @@ class CudaStats:
     def keep(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor] | _Kept:
         if self._fused is not None and self._reads(tensors):
             packed = _packed(tensors)
-            return _Kept(_layout(tensors), self._fused.keep(packed, strides, _firsts(strides, tick)))
+            return _Kept(_sizes(tensors), self._fused.keep(packed, strides, _firsts(strides, tick)))
         return [blocks.clone() for blocks in self._sampled_blocks(tensors, strides, tick)]
 
     def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Tensor:
         if isinstance(kept, _Kept) and self._fused is not None:
-            if kept.layout != _layout(tensors):
+            if kept.sizes != _sizes(tensors):
                 raise ValueError("the tensors to compare are not those that were kept")
-            changes: Tensor = self._fused.compare(_packed(tensors), strides, _firsts(strides, tick), kept.numbers)
+            read = [each if self._fused.reads(each) else single(each) for each in tensors]  # of a type of its own now
+            there = _packed([each.to(self._device) for each in read])
+            changes: Tensor = self._fused.compare(there, strides, _firsts(strides, tick), kept.numbers)
             return changes
         now = self._sampled_blocks(tensors, strides, tick)
         with _any_algorithm():
@@ -375,7 +377,7 @@ class CudaStats:
 class _Kept(NamedTuple):
     """Numbers that the fused kernel has kept, and the tensors that they are of."""
 
-    layout: list[tuple[int, torch.dtype]]
+    sizes: list[int]
     numbers: Tensor
 
 
@@ -415,8 +417,8 @@ def _packed(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [tensor if tensor.is_contiguous() and not tensor.is_neg() else dense(tensor) for tensor in tensors]
 
 
-def _layout(tensors: Sequence[Tensor]) -> list[tuple[int, torch.dtype]]:
-    return [(tensor.numel(), tensor.dtype) for tensor in tensors]
+def _sizes(tensors: Sequence[Tensor]) -> list[int]:
+    return list(map(Tensor.numel, tensors))
 
 
 @contextmanager

@@ -43,6 +43,11 @@ for stride, factor in ((1, 1.0), (4, 0.125)):
     changed = [tensor + 1e-3 * tensor.abs().clamp(max=1).round(decimals=1) for tensor in tensors]
     wanted, found = (meter.compare(changed, strides, 3, kept) for meter, kept in zip((host, device), before))
     check(found, wanted)
+for dtypes in ((torch.bfloat16, torch.float32), (torch.float32, torch.float64), (torch.float32, torch.float16)):
+    # a copy in more digits that is held inside a step alone: before it, and behind it, is another type
+    old, new = (torch.linspace(1, 2, 640).mul(factor).to(dtype) for factor, dtype in zip((1.0, 1.25), dtypes))
+    wanted, found = (meter.compare([new], [1], 3, meter.keep([old], [1], 3)) for meter in (host, device))
+    check(found, wanted)
 many = device.in_turn()
 for number in range(130):  # more than a table has rows, with one between them that the kernel does not read
     many.add(torch.full((65,), float(number), dtype=torch.float64 if number == 70 else torch.float32), 1, 0, 1.0)
