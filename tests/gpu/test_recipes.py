@@ -103,4 +103,4 @@ def in_modules(ran: Ran) -> list[tuple[int, str, str]]:
 def test_that_native_fp8_layers_are_their_emulation(scaling: str, tell: Callable[[str], None]) -> None:
     errors, note = fp8_errors(DEVICE, f"precision_options.fp8_scaling={scaling}")
     tell(f"fp8 {scaling}: {', '.join(f'{each:.1e}' for each in errors)} in result and gradients. {note}")
-    assert max(errors) < 1e-2
+    assert all(error < 1e-2 for error in errors), errors  # a maximum may leave out NaN

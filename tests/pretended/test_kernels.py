@@ -67,6 +67,43 @@ for rowwise in (False, True):
             more = triton_launches() - launches[0], torch_launches() - launches[1]
             print("FP8", *more, *(part.numel() for part in parts))
 """
+# Which code Triton itself would launch is asked at every launch; it looks at each argument for that.
+_SAME_CODE = """
+from precgui.engine.emulation import fused_fp8, native_fp8, triton_fp8
+from precgui.engine.emulation.operands import AmaxScale, BatchSeed
+from precgui.engine.quantize import triton_blocks, triton_elements
+from precgui.engine.quantize.blocks import quantize_blocks
+from precgui.engine.quantize.elements import quantize
+class Told(dict):
+    def __getitem__(self, key):
+        self.code = super().__getitem__(key)
+        return self.code
+    def __setitem__(self, key, code):
+        super().__setitem__(key, code)
+        self.code = code
+def launch(kernel, programs, tensors, shape, numbers, kind, own=triton_elements.launch):
+    own(kernel, programs, tensors, shape, numbers, kind)
+    arguments = (*tensors, *shape, *numbers, *kind)
+    wanted = kernel[programs,](*arguments, num_warps=triton_elements.WARPS, enable_fp_fusion=False)
+    is_same = triton_elements._machine_code.code is wanted
+    print("CODE", kernel.__name__, "same" if is_same else f"another {{[each.dtype for each in tensors]}}")
+triton_elements._machine_code = Told()
+for module in (triton_elements, triton_blocks, triton_fp8):
+    module.launch = launch
+source = torch.empty(48, 80, device="cuda")
+sources = [source, source[:33, :37], source.t(), source[:, 8:40], source[:, 1:2], source.flatten()[1:2561].view(32, 80)]
+sources = sources[:{layouts}]
+for rowwise in (False, True):
+    for dtype in (native_fp8.FORWARD, native_fp8.BACKWARD):
+        scale = AmaxScale(torch.finfo(dtype).max, BatchSeed(0), rowwise=rowwise)
+        for each in sources:
+            fused_fp8.quantized(each, dtype, scale, 1, turned=True)
+for dtype in {dtypes!r}:
+    for each in sources:
+        for name, rounding in {rows!r}:
+            narrow = each.to(getattr(torch, dtype))
+            (quantize_blocks if name in {blocks!r} else quantize)(narrow, name, rounding=rounding, seed=3)
+"""
 _BUILT = """
 from pathlib import Path
 print("BUILT", *sorted(path.stem for path in Path(os.environ["TRITON_CACHE_DIR"]).glob("**/*.cubin")))
@@ -139,6 +176,27 @@ def test_that_a_matrix_is_cast_to_fp8_and_turned_by_two_launches(on_pretended_gp
     tensorwise = ["FP8 1 1 3072 0 1", "FP8 1 1 3072 3072 1"] * 2
     assert rows == tensorwise + [row[:-1] + "64" for row in tensorwise]
     assert _check_machine_code(tmp_path) == {"_scaled"}
+
+
+def _check_same_code(printed: str, kernels: set[str]) -> None:
+    rows = [line.split(maxsplit=2) for line in printed.splitlines() if line.startswith("CODE")]
+    assert {tuple(row[1:]) for row in rows} == {(kernel, "same") for kernel in kernels}
+
+
+def test_that_a_launch_takes_the_code_that_triton_would_take(on_pretended_gpu: Script) -> None:
+    """E4M3 and E5M2, layouts and sizes: what differs in one of them may be compiled apart."""
+    rows = [(name, "nearest_even") for name in ("mxfp4", "bf16")]
+    printed = on_pretended_gpu(_SAME_CODE.format(layouts=2, dtypes=("float32",), rows=rows, blocks=BLOCKS))
+    _check_same_code(printed, {"_scaled", "_blocks", "_floats"})
+
+
+@pytest.mark.pretended_long
+def test_that_each_launch_takes_the_code_that_triton_would_take(on_pretended_gpu: Script) -> None:
+    names = [*BLOCKS, *(name for name in formats() if name not in ("fp64", "fp32"))]
+    rows = [row for row in itertools.product(names, ROUNDINGS) if row not in OVER_MAIN_MEMORY]
+    dtypes = ("float32", "bfloat16", "float16")
+    printed = on_pretended_gpu(_SAME_CODE.format(layouts=6, dtypes=dtypes, rows=rows, blocks=BLOCKS))
+    _check_same_code(printed, {"_scaled", "_blocks", "_peak", "_floats", "_powers", "_integers", "_entries"})
 
 
 def test_that_no_element_format_is_left_out() -> None:

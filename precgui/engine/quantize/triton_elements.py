@@ -375,10 +375,12 @@ def launch(
     """Launch a kernel, whose arguments are all of these in their order.
 
     Triton looks at each argument at each launch, which takes the host longer than the launch. What it would compile
-    apart is known here: `kind`, the device, tensors whose memory is not aligned, and what is special of the `shape`.
+    apart is known here: `kind`, the device, the dtypes of the tensors and which of them are not aligned in memory, and
+    what is special of the `shape`.
     """
     special = [(size == 1, size % 16 == 0, size >> 31) for size in shape]
-    key = (kernel, kind, tensors[0].device, *(tensor.data_ptr() % 16 == 0 for tensor in tensors), *special)
+    pointers = [(tensor.dtype, tensor.data_ptr() % 16 == 0) for tensor in tensors]
+    key = (kernel, kind, tensors[0].device, *pointers, *special)
     arguments = (*tensors, *shape, *numbers, *kind)
     if key in _machine_code:
         _machine_code[key][programs, 1, 1](*arguments)
