@@ -111,6 +111,17 @@ def onednn(*, allowed: bool) -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
+@contextlib.contextmanager
+def cudnn(*, allowed: bool) -> Iterator[None]:
+    """Inside, cuDNN is allowed or not. torch's own context manager also reads TF32 flags, which may raise."""
+    before = torch._C._get_cudnn_enabled()
+    torch._C._set_cudnn_enabled(allowed)
+    try:
+        yield
+    finally:
+        torch._C._set_cudnn_enabled(before)
+
+
 def may_be_compiled() -> bool:
     """Whether torch.compile has been imported, which takes seconds."""
     return "torch._dynamo" in sys.modules

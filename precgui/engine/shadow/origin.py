@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from precgui.engine.module_calls import follow_modules
 from precgui.engine.shadow.semantics import is_float
 from precgui.engine.shadow.tape import NO_LINE, OpOrigin, SourceLine, Tape
-from precgui.engine.torch_private import autograd_node, backward_code, node_number, onednn, sequence_number
+from precgui.engine.torch_private import autograd_node, backward_code, cudnn, node_number, onednn, sequence_number
 from precgui.sentences import L_, Sentence
 
 EMULATED_PRODUCT = "emulated product"
@@ -55,7 +55,7 @@ class CauseMode(TorchFunctionMode):
                 self._note(
                     Sentence("the fused {kernel} ran step by step; its own kernel may round differently", kernel=name)
                 )
-                with onednn(allowed=False), torch.backends.cudnn.flags(enabled=False):
+                with onednn(allowed=False), cudnn(allowed=False):
                     return func(*args, **(kwargs or {}))
             if name == "scaled_dot_product_attention":
                 self._note(

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from precgui.engine.shadow.attention import draws_nothing
+from precgui.engine.shadow.cudnn_layers import drops_nothing
 from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.numbering import ValueNumbering
 from precgui.engine.shadow.origin import OriginTracker
@@ -20,6 +21,11 @@ _SYNTHETIC = OpOrigin(NO_LINE, "", "", False)
 # These write to arguments without saying so in their schema.
 _RUNNING_STATISTICS = {aten.native_batch_norm.default: (3, 4), aten.cudnn_batch_norm.default: (3, 4)}
 _TENSOR_ARGUMENTS = {"write_through": 2}
+# These make a tensor one of other memory, and write nothing: cuDNN's layers see all of their weights as one tensor.
+_MOVES_TO = frozenset(
+    {aten.set_.source_Storage, aten.set_.source_Storage_storage_offset, aten.set_.source_Tensor,
+     aten.set_.source_Tensor_storage_offset}
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class TapeWriter:
         ids = [self.identity.id_of(tensor) for tensor in tensors]
         numbers = iter(ids)
         spec = mapped(lambda v: ValueRef(next(numbers)) if isinstance(v, Tensor) else v, (args, kwargs))
-        written = _written(func, args, kwargs)
+        written = [] if func in _MOVES_TO else _written(func, args, kwargs)
         places = tuple(i for i, tensor in enumerate(tensors) if any(tensor is w for w in written))
         for place in places:
             self.identity.will_write(tensors[place])
@@ -62,17 +68,26 @@ class TapeWriter:
 
     def end(self, begun: BegunOp, result: Any) -> tuple[TapeOp, list[Any]]:
         """It has run: the operation, which is on the tape now, and its outputs, those written in place last."""
+        if begun.function in _MOVES_TO:
+            begun = self._as_view(begun.tensors[0])
         tensors, places, func = begun.tensors, begun.places, begun.function
-        is_random = RANDOM in func.tags and not draws_nothing(func, *begun.spec)
+        (arguments, keywords), is_random = begun.spec, RANDOM in begun.function.tags
+        if is_random:
+            is_random = not (draws_nothing(func, arguments, keywords) or drops_nothing(func, arguments))
         outputs = [*leaves_of(result), *(tensors[i] for i in places if not _returned(tensors[i], result))]
         operation = TapeOp(
-            len(self.tape.operations), func, begun.spec[0], begun.spec[1], tuple(begun.ids),
+            len(self.tape.operations), func, arguments, keywords, tuple(begun.ids),
             tuple(self._number(o, tensors, places) for o in outputs),
             tuple(tensor.dtype for tensor in tensors), self.origins.here(_cause_of(func)), is_view=func.is_view,
             writes=places, is_random=is_random, onednn=onednn_enabled(),
         )  # fmt: skip
         self.tape.operations.append(operation)
         return operation, outputs
+
+    def _as_view(self, moved: Tensor) -> BegunOp:
+        """A view of the numbers that are in the memory which a tensor has got, in the place of its move."""
+        id = self.identity.id_of(moved)
+        return BegunOp(aten.alias.default, ((ValueRef(id),), {}), [moved], [id], ())
 
     def _number(self, output: Any, tensors: list[Tensor], places: tuple[int, ...]) -> int | None:
         if not isinstance(output, Tensor):
