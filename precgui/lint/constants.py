@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from precgui.lint.arguments import number
+from precgui.lint.arguments import keyword, number
 from precgui.lint.source import Source
 from precgui.lint.variables import Variable
 
@@ -123,6 +123,22 @@ def _calls_of(source: Source, function: ast.FunctionDef) -> list[ast.Call]:
         and any(source.name_of(base).rpartition(".")[2] == owner.name for base in own.bases)
     ]  # fmt: skip
     return [each.node for each in source.of(owner.name)[: _MOST_CALLS + 1]] + inherited[: _MOST_CALLS + 1]
+
+
+def given_for(source: Source, argument: Variable) -> list[ast.expr]:
+    """The expressions that calls of this script give for an argument of a function."""
+    function = argument.scope
+    if not isinstance(function, ast.FunctionDef):
+        return []
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    if argument.text not in [*names, *(each.arg for each in function.args.kwonlyargs)]:
+        return []
+    is_method = isinstance(source.parent(function), ast.ClassDef)
+    is_method = is_method and not any(source.name_of(each) == "staticmethod" for each in function.decorator_list)
+    place = names.index(argument.text) - is_method if argument.text in names else -1
+    calls = source.cached(("calls", function), lambda: _calls_of(source, function))
+    return [given for each in calls if (given := keyword(each, argument.text, place)) is not None
+            and not any(isinstance(part, ast.Starred) for part in each.args)]  # fmt: skip
 
 
 def _may_give(call: ast.Call, name: str, place: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from precgui.lint.arguments import keyword
-from precgui.lint.constants import constant
+from precgui.lint.constants import constant, given_for
 from precgui.lint.method_names import (
     CASTS,
     CONVERSIONS,
@@ -53,6 +53,37 @@ def binding_before(source: Source, variable: Variable, node: ast.AST) -> NameBin
     if last is not None and isinstance(last.node, ast.Assign | ast.AnnAssign) and source.contains(last.node, place):
         last = source.variables.last_before(variable, last.place)  # `x = f(x)` reads the value before it
     return last
+
+
+def handed_on(source: Source, node: ast.AST) -> list[ast.expr]:
+    """The expressions that a variable may hold: those that are assigned to it, or that calls of this script give for an
+    argument; [] where none is known."""
+    variable = source.variable(node)
+    if variable is None:
+        return []
+    values = [each for each in source.variables.values(variable) if each is not None]
+    return values + (given_for(source, variable) if isinstance(variable.scope, ast.FunctionDef) else [])
+
+
+def alternatives(node: ast.expr | None) -> list[ast.expr]:
+    """The expressions of which one is the value: the branches of `a if c else b` and `a or b`, what min and max get."""
+    if isinstance(node, ast.IfExp):
+        return [*alternatives(node.body), *alternatives(node.orelse)]
+    if isinstance(node, ast.BoolOp):
+        return [each for value in node.values for each in alternatives(value)]
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("min", "max", "int", "float")
+    ):
+        return [each for given in node.args for each in alternatives(given)]
+    return [] if node is None else [node]
+
+
+def innermost_autocast(source: Source, node: ast.AST) -> ast.Call | None:
+    """The call that made the innermost region of autocast around a node, within its function."""
+    regions = source.cached("regions", lambda: dict(source.autocasts))
+    return next((regions[each] for each in source.above(node) if each in regions), None)
 
 
 def dtype_of(source: Source, node: ast.AST | None) -> str:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from precgui.lint.flow import created_optimizers, definition, is_optimizer, statement, trained_models
+from precgui.lint.flow import (
+    alternatives,
+    created_optimizers,
+    definition,
+    handed_on,
+    is_optimizer,
+    statement,
+    trained_models,
+)
 from precgui.lint.scaler_rules import CLIPS, is_unused
 from precgui.lint.source import CallSite, Mistakes, Source, scaled_loss
 from precgui.lint.variables import NO_TEXT, Variable, path_text
 from precgui.sentences import L_, Sentence, filled
 
 _MOST_CALLS = 64  # of one scaler; a training loop has a few
+_MOST_VALUES = 16  # of one name
+_MOST_DIVISORS = 4096  # of one script
 _MAKE_NONE = {*CLIPS, "zero_grad", "no_grad", "enable_grad", "set_grad_enabled", "requires_grad_"}  # no new gradients
 _REFUSED = {
     ("step", "step"): (
@@ -345,12 +355,22 @@ def not_averaged(source: Source) -> Mistakes:
 
 
 def _divisors(source: Source) -> set[str]:
-    """The last parts of the names that something is divided by."""
+    """The last parts of the names that something is divided by, and of those that such a name is another name of."""
     below = [each.right for each in source.nodes if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div)]
     below += [each.value for each in source.nodes if isinstance(each, ast.AugAssign) and isinstance(each.op, ast.Div)]
     below += [given for each in source.of("div", "div_", "true_divide") for given in each.node.args]
-    names = [part for each in below for part in source.walk(each) if isinstance(part, ast.Name | ast.Attribute)]
+    found: dict[ast.AST, None] = dict.fromkeys(part for each in below for part in source.walk(each) if _is_name(part))
+    names = list(found)
+    for name in names:  # which grows
+        for value in handed_on(source, name)[:_MOST_VALUES] if len(names) < _MOST_DIVISORS else ():
+            more = [each for each in alternatives(value) if _is_name(each) and each not in found]
+            found |= dict.fromkeys(more)
+            names += more
     return {path_text(each).rpartition(".")[2] for each in names}
+
+
+def _is_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute)
 
 
 RULES: dict[str, Callable[[Source], Mistakes]] = {

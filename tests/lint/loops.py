@@ -240,7 +240,10 @@ FAULTS = {
     ],
     "scaled-loss-unused": [LOOP.replace("scaler.scale(loss).backward()", "scaler.scale(loss)\n    loss.backward()")],
     "accumulation-not-averaged": [ACCUMULATED.replace(" / accumulate", ""),
-                                  ACCUMULATED.replace(" / accumulate", "").replace(CLIPPED, "")],
+                                  ACCUMULATED.replace(" / accumulate", "").replace(CLIPPED, ""),
+                                  # Divided, but by something else: how many groups there are, a length.
+                                  ACCUMULATED.replace("    with", "    size = count // accumulate\n    with", 1).replace("/ accumulate", "/ size"),
+                                  ACCUMULATED.replace("    with", "    size = len(x)\n    with", 1).replace("/ accumulate", "/ size")],
     "step-past-the-scaler": [
         GAN, GAN.replace("optimizer_g", "opt_g").replace("optimizer_d", "opt_d"),
         "import torch\ndef fit(net, sgd, head, scaler, x):\n  sgd.zero_grad()\n  head.zero_grad()\n  with torch.autocast('cuda', "
@@ -322,6 +325,12 @@ SOUND = {
     ],
     "scaled-loss-unused": [LOOP],
     "accumulation-not-averaged": [
+        # The number of micro-steps by another name: a smaller last group, an argument, the smaller one of two.
+        *(ACCUMULATED.replace("    with", f"    {line}\n    with", 1).replace("/ accumulate", "/ size") for line in (
+            "size = rest if i >= whole else accumulate", "size = accumulate", "size = min(accumulate, left)",
+            "size = left or accumulate", "share = accumulate\n    size = share")),
+        ACCUMULATED.replace(" / accumulate", "").replace("scaler.scale(loss)", "scaler.scale(part(loss, accumulate))")
+        + "def part(loss, size):\n    return loss / size\n",
         ACCUMULATED, ACCUMULATED.replace(" / accumulate", "").replace("backward()\n", "backward()\n    log(x / accumulate)\n"),
         ACCUMULATED.replace(" / accumulate", "").replace("accumulate", "n_critic"),
         ACCUMULATED.replace(" / accumulate", "").replace("model(x), y)", "model(x), y, reduction='sum')"),
