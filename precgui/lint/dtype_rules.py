@@ -13,6 +13,8 @@ from precgui.lint.flow import (
     comes_from_product,
     definition,
     dtype_of,
+    handed_on,
+    innermost_autocast,
     is_optimizer,
     model_format,
     region_is_fp16,
@@ -21,7 +23,8 @@ from precgui.lint.flow import (
     weights_format,
     whole_chain,
 )
-from precgui.lint.source import CallSite, Function, Mistakes, Source
+from precgui.lint.method_names import PRODUCTS, SAME_FORMAT
+from precgui.lint.source import CallSite, Function, Mistakes, Source, is_disabled
 from precgui.sentences import L_, Sentence
 
 _FP16_LARGEST = 65504.0
@@ -31,6 +34,10 @@ _SWITCHES_NEW = ("fp32_precision",)
 _CONTAINERS = SAME_MODEL | {"Sequential"}
 _MOST_LEVELS = 4  # of classes that hold one another: attention, block, transformer, model
 _MOST_OBJECTS = 8  # of one class
+_MOST_STEPS = 8  # from one definition to the next
+_MOST_CALLS = 64  # of one function
+_MOST_VALUES = 64  # that one tensor is computed from
+_KEEP_FP32 = {"masked_fill", "masked_fill_", "add", "sub", "mul", "div", "add_", "mul_", "div_", "where"}
 
 
 def class_format(source: Source, own: ast.ClassDef, level: int = 0) -> str:
@@ -113,7 +120,7 @@ def large_mask(source: Source) -> Mistakes:
         value = constant(source, keyword(site.node, "value", 2 if site.name.startswith("torch.") else 1))
         if value is None or not _FP16_LARGEST < abs(value) < float("inf"):
             continue
-        if fp16 or _is_of_half_model(source, site):
+        if (fp16 and not _is_laid_on_fp32(source, site)) or _is_of_half_model(source, site):
             yield (
                 site.line, "warning", Sentence(
                     "a mask of {value:g} does not fit into FP16 (65504): torch raises, or it becomes Inf",
@@ -121,6 +128,123 @@ def large_mask(source: Source) -> Mistakes:
                 ),
                 L_('float("-inf") in a row that is not masked completely, or torch.finfo(scores.dtype).min'),
             )  # fmt: skip
+
+
+def _masked(site: CallSite) -> ast.expr | None:
+    is_function = site.name.startswith("torch.")
+    operand = site.node.func.value if isinstance(site.node.func, ast.Attribute) and not is_function else None
+    return keyword(site.node, "input", 0) if is_function else operand
+
+
+def _is_laid_on_fp32(source: Source, site: CallSite) -> bool:
+    """Whether a mask is laid on a tensor that autocast to FP16 certainly left in FP32, or that is cast to it."""
+    operand, around = _masked(site), innermost_autocast(source, site.node)
+    if operand is None:
+        return False
+    if _is_fp32(source, operand):
+        return True
+    outside = (
+        not _may_run_in_autocast(source, source.scope(site.node)) if around is None else is_disabled(source, around)
+    )
+    return outside and not _may_come_from_autocast(source, operand)
+
+
+def _is_fp32(source: Source, node: ast.AST | None, depth: int = 0) -> bool:
+    """Whether a tensor is certainly FP32 or FP64 in whatever region of autocast: cast to it, or computed from one by
+    operations that keep the format or widen the other operand."""
+    for _ in range(2 * _MOST_STEPS if depth < _MOST_STEPS else 0):
+        if node is None or (cast := cast_of(source, node)) is not None:
+            return node is not None and cast is not None and cast[0] in ("fp32", "fp64")
+        if isinstance(node, ast.Name):
+            node = definition(source, node)
+        elif isinstance(node, ast.BinOp):
+            sides = (node.left, node.right)
+            return not isinstance(node.op, ast.MatMult) and any(_is_fp32(source, each, depth + 2) for each in sides)
+        elif isinstance(node, ast.UnaryOp):
+            node = node.operand
+        elif isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            own = source.name_of(node.func).startswith("torch.")
+            is_kept = node.func.attr in SAME_FORMAT or node.func.attr in _KEEP_FP32
+            if not is_kept or keyword(node, "dtype") is not None or (own and not node.args):
+                return False
+            node = node.args[0] if own else node.func.value
+        else:
+            return False
+    return False
+
+
+def _may_run_in_autocast(source: Source, scope: ast.AST, level: int = 0) -> bool:
+    """Whether the code of a function, outside of its own regions, may be run in a region of autocast: it is a method of
+    a class or is handed on, or a call of it is in such a region."""
+    if isinstance(scope, ast.Module):
+        return False
+    if not isinstance(scope, ast.FunctionDef) or level == _MOST_LEVELS or scope.name not in source.functions:
+        return True
+    if isinstance(source.parent(scope), ast.ClassDef) and scope.name in ("forward", "__call__"):
+        return True
+    calls = source.of(scope.name)
+    if not calls:  # somebody else's, unless it enters autocast by itself
+        return not any(source.scope(region) is scope for region, _ in source.autocasts)
+    is_handed_on = any(
+        isinstance(each, ast.Name) and each.id == scope.name and not isinstance(source.parent(each), ast.Call)
+        for each in source.nodes
+    )  # fmt: skip
+    if is_handed_on or scope.decorator_list:
+        return True
+    for site in calls[:_MOST_CALLS]:
+        around = innermost_autocast(source, site.node)
+        if around is not None and not is_disabled(source, around):
+            return True
+        if around is None and _may_run_in_autocast(source, source.scope(site.node), level + 1):
+            return True
+    return False
+
+
+def _may_come_from_autocast(source: Source, operand: ast.expr) -> bool:
+    """Whether a tensor may have been computed in a region of autocast, which left it in FP16."""
+    pending: list[ast.AST] = [operand]
+    known: set[ast.AST] = set()
+    while pending and len(known) < _MOST_VALUES:
+        node = pending.pop()
+        if node in known or _is_fp32(source, node):
+            continue
+        known.add(node)
+        around = innermost_autocast(source, node)
+        if around is not None and not is_disabled(source, around):
+            return True
+        if isinstance(node, ast.Name):
+            variable, certain = source.variable(node), definition(source, node)
+            place, held = source.places[node], handed_on(source, node)
+            values = [certain] if certain is not None else [each for each in held if not source.contains(each, place)]
+            bindings = source.variables.assignments(variable) if variable is not None else []
+            parts = [each.node for each in bindings if each.value is None]
+            if not (values or parts) or any(innermost_autocast(source, each) is not None for each in parts):
+                return True
+            pending += values
+        else:
+            pending += _operands(source, node, is_fp32=around is not None)
+    return False
+
+
+def _operands(source: Source, node: ast.AST, is_fp32: bool) -> list[ast.expr]:
+    """The tensors that an expression is computed from. A module refuses FP16 where autocast is off (`is_fp32`)."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+        case ast.UnaryOp(operand=value) | ast.Subscript(value=value):
+            return [value]
+        case ast.IfExp(body=body, orelse=other):
+            return [body, other]
+        case ast.Call(func=func, args=given):
+            name = source.name_of(func)
+            if (name.startswith("self.") and is_fp32) or name.rpartition(".")[2] in source.functions:
+                return []
+            if isinstance(func, ast.Attribute) and not name.startswith(("torch.", "self.")):
+                return [func.value, *(given if func.attr in PRODUCTS else [])]
+            return given
+    return []
 
 
 def _is_of_half_model(source: Source, site: CallSite) -> bool:
@@ -133,9 +257,7 @@ def _is_of_half_model(source: Source, site: CallSite) -> bool:
     casts = [cast for each in before if (cast := cast_of(source, each.node)) is not None]
     if any(text != "fp16" for text, _ in casts) or any(each.method == "type_as" for each in before):
         return False
-    is_function = site.name.startswith("torch.")
-    operand = site.node.func.value if isinstance(site.node.func, ast.Attribute) and not is_function else None
-    return comes_from_product(source, keyword(site.node, "input", 0) if is_function else operand)
+    return comes_from_product(source, _masked(site))
 
 
 def low_positions(source: Source) -> Mistakes:

@@ -7,15 +7,19 @@ from itertools import combinations
 import pytest
 
 from precgui.lint import check
+from tests.lint import values
 from tests.lint.loops import ACCUMULATED, FAULTS, LOOP, SOUND, TWO
 
+WRONG = [(rule, text) for group in (FAULTS, values.FAULTS) for rule, texts in group.items() for text in texts]
+RIGHT = [(rule, text) for group in (SOUND, values.SOUND) for rule, texts in group.items() for text in texts]
 
-@pytest.mark.parametrize(("rule", "text"), [(rule, text) for rule, texts in FAULTS.items() for text in texts])
+
+@pytest.mark.parametrize(("rule", "text"), WRONG)
 def test_that_a_mistake_is_found_and_nothing_beside_it(rule: str, text: str) -> None:
     assert {each.rule for each in check(text)} == {rule}
 
 
-@pytest.mark.parametrize(("rule", "text"), [(rule, text) for rule, texts in SOUND.items() for text in texts])
+@pytest.mark.parametrize(("rule", "text"), RIGHT)
 def test_that_a_sound_loop_is_left_alone(rule: str, text: str) -> None:
     assert rule not in {each.rule for each in check(text)}
 
