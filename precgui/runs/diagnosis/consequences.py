@@ -55,6 +55,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "weights-not-finite",
         "dead-units",
     ),
+    "broadcast-loss": (*_LEARNS_NOTHING, *_NO_GRADIENTS, "constant-output", "inexact-step"),  # pairs cancel gradients
     "one-class": (*_LEARNS_NOTHING, *_NO_GRADIENTS, "constant-output", "dead-units"),
     "plateau-mode": ("rate-vanished", "no-progress"),
     "schedule-not-stepped": ("no-progress",),

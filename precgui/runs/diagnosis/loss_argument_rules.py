@@ -144,7 +144,7 @@ def _name_of(loss: str, mistake: str) -> str:
 
 
 def broadcast_loss(m: Measurements) -> Answer:
-    """A loss of outputs [B, 1] and targets [B]: the mean over all pairs, whose least is at the mean of the targets."""
+    """A loss of outputs [B, 1] and targets [B]: a mean over all pairs, least where all outputs are the same."""
     rows = m.fact_rows("broadcast_loss")
     if not m.own_loop or not m.n:
         return None
@@ -153,26 +153,30 @@ def broadcast_loss(m: Measurements) -> Answer:
             m.fact("census")
         ) else None  # fmt: skip
     row, count = rows[0], whole(rows[0], "samples")
+    column, vector = text(row, "column") or f"[{count}, 1]", text(row, "vector") or f"[{count}]"
     proof = Evidence(
-        L_("operands [B, 1] and [B] of a loss, one with a gradient: result [B, B]"),
-        {"samples": count, "step": whole(row, "step"), "operation": str(row.get("operation"))},
+        L_(
+            "operands [B, 1, ...] and [B, ...] of an elementwise operation, one learned and one fixed: result "
+            "[B, B, ...]"
+        ),
+        {"samples": count, "step": whole(row, "step"), "operation": text(row, "operation")},
         Sentence(
-            "In step {number} {operation} gets shapes [{count}, 1] and [{count}]: broadcasting compares each of "
-            "{count} outputs with each of {count} targets.",
-            number=whole(row, "step"), operation=row.get("operation"), count=count,
+            "In step {number} {operation} gets shapes {column} and {vector}: broadcasting pairs each of {count} "
+            "outputs with each of {count} targets, and the loss is a mean or a sum over all pairs.",
+            number=whole(row, "step"), operation=text(row, "operation"), count=count, column=column, vector=vector,
         ),
     )  # fmt: skip
     return [
         Finding(
             "broadcast-loss", "warning",
             Sentence(
-                "The loss compares each output with each target: shapes [{count}, 1] and [{count}]",
-                count=count,
+                "The loss compares each output with each target: shapes {column} and {vector}",
+                column=column, vector=vector,
             ),
             whole(row, "step"), int(m.steps[-1]), (proof,),
             L_(
-                "Give both the same shape: outputs.squeeze(-1), or targets.unsqueeze(-1). In any precision the mean "
-                "over all pairs is least where every output is the mean of the targets."
+                "Give both the same shape: outputs.squeeze(1), or targets.unsqueeze(1). In any precision the mean over "
+                "all pairs is least where every output has the same answer, such as the mean of the targets."
             ),
             0.9, "torch.nn.functional.mse_loss documentation, its warning", blame=IN_ANY_FORMAT,
         )

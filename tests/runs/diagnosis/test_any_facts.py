@@ -70,7 +70,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
          "radians": 500.0},
         {"use": "index", "kind": "cast", "format": "fp32", "merged": 0.5, "largest": 2e9, "module": "0", "step": 2},
     ],
-    "broadcast_loss": [{"operation": "sub", "samples": 8, "step": 2}],
+    "broadcast_loss": [{"operation": "sub", "samples": 8, "step": 2, "column": "[8, 1]", "vector": "[8]"}],
     "lost_values": [
         {"operation": "cast", **LOST, "step": 2}, {"operation": "coarse cast", **LOST, "step": 2},
         {"operation": "wrapped add", **LOST, "format": "uint8", "step": 2},
