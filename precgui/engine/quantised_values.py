@@ -20,6 +20,8 @@ _ACTIVATIONS = {
 }  # fmt: skip
 _SCALING = {"div", "mul", *SAME_NUMBERS}
 _CLIPPING = {*CLAMPS, *EXTREMES, "hardtanh"}
+_CODING = {"bucketize", "searchsorted", "argmin"}  # to the places of a table
+_SHORT = 2  # bytes
 _FEWEST = 64  # numbers of a tensor, that a share means something
 
 
@@ -117,6 +119,27 @@ class QuantisedValues(Watcher):
             "module": place[0], "optimizer": in_optimizer, "operation": operation, "step": self._step, "share": share,
             "lost": lost, "largest": largest, "lowest": lowest, "highest": highest,
         }  # fmt: skip
+
+
+class RoundingSteps(Watcher):
+    """Told of each operation of optimizers: which round numbers to whole ones, to a table, to 16 bits or fewer, or by
+    their bits, whatever they keep."""
+
+    fact = "narrow_state"
+
+    def observe(self, call: OperationCall) -> None:
+        name, out = call.name.removesuffix("_"), call.out
+        operand = call.second if name == "copy" else call.args[0]
+        if not (call.in_optimizer and isinstance(operand, Tensor) and isinstance(out, Tensor)):
+            return
+        is_number = operand.is_floating_point() and operand.numel() >= _FEWEST and out.dtype is not torch.bool
+        is_short = name in ("_to_copy", "copy") and out.dtype.itemsize < operand.dtype.itemsize and (
+            out.dtype.itemsize <= _SHORT or not out.is_floating_point()
+        )  # fmt: skip
+        is_bits = (call.func is torch.ops.aten.view.dtype or name == "_to_copy") and not out.is_floating_point()
+        key = name, out.dtype
+        if is_number and (is_short or is_bits or name in ROUNDINGS or name in _CODING) and self._has_room(key):
+            self._rows.setdefault(key, {"operation": name, "format": dtype_name(out.dtype), "step": self._step})
 
 
 def _lost(before: Tensor, after: Tensor) -> tuple[float, float, float, float, float]:

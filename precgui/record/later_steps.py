@@ -30,7 +30,7 @@ from precgui.engine.lost_values import LostValues
 from precgui.engine.masked_rows import MaskedRows
 from precgui.engine.mixed_axes import MixedAxes
 from precgui.engine.module_calls import ModuleStack
-from precgui.engine.quantised_values import QuantisedValues
+from precgui.engine.quantised_values import QuantisedValues, RoundingSteps
 from precgui.engine.repeated_activations import RepeatedActivations
 from precgui.engine.shadow.loop_tape import LoopTape
 from precgui.engine.short_data import ShortData
@@ -82,6 +82,7 @@ class Watchers:
         constants, ranges = ConstantAnswers(), TargetRanges()
         constants.compared = ranges.compared
         products, axes, quantised = FirstProducts(), SoftmaxAxes(), QuantisedValues()
+        self.rounding = RoundingSteps()
         self._masked, self.terms = MaskedRows(), UnusedTerms(model)
         self.exponents, arguments = ExponentSources(model), LossArguments()
         self._all: list[Watcher] = [
@@ -92,7 +93,7 @@ class Watchers:
             MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
             self.terms,
         ]  # fmt: skip
-        self._of_optimizers: list[Watcher] = [quantised]  # these are told of their operations, too
+        self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, arguments]
         self._inside: list[Watcher] = [self.hidden, products, axes]  # of those of the forward pass alone
         self._outside = [each for each in self._all if each not in (self._finite, *self._inside)]
@@ -114,7 +115,7 @@ class Watchers:
         self._sums = LostDigits()
         self.writes.begin(step)
         self.stored.begin(step)
-        for each in self._all:
+        for each in (*self._all, self.rounding):
             each.begin(step)
 
     def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
@@ -301,6 +302,7 @@ class LaterSteps:
         edits = {"gradient_edits": self.edits.facts(), "late_edits": self.edits.late()}
         edits |= {"cleared_gradients": self.edits.cleared(), "rewritten_weights": self._rewritten.facts()}
         edits |= {"emptied_moments": self._emptied.facts(), "zero_state": self._zero_state.facts()}
+        edits["narrow_state"] = [*self._zero_state.narrow(), *self.watchers.rounding.facts()["narrow_state"]]
         facts = self.watchers.facts() | edits | self.batches.facts() | {"exact_steps": self.exact.facts()}
         facts["exponents"] = self.exponents.facts()
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}

@@ -44,6 +44,9 @@ _REASONS = {
     "rewritten_weights": L_("no weights were rounded between two steps in the steps that were looked at"),
     "emptied_moments": L_("no second moments became zero between two steps"),
     "zero_state": L_("no update was divided by a state of the optimizer that is zero in the steps that were looked at"),
+    "narrow_state": L_(
+        "no state of an optimizer was held in fewer bits than FP32 has in the steps that were looked at"
+    ),
     "hidden_parameters": L_(
         "the model computed with no parameters that it does not hold in the steps that were looked at"
     ),
@@ -75,7 +78,7 @@ _OF_OWN_LOOPS = (
     "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations", "quantised_values",
     "loop_additions",
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
-    "zero_state",
+    "zero_state", "narrow_state",
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
     "softmax_axes", "unused_terms", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",
     "loss_arguments", "exponents", "masked_rows",

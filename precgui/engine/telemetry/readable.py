@@ -117,22 +117,26 @@ def single(values: Tensor) -> Tensor:
     )
 
 
-def floats(outputs: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of real or complex numbers in what a module returned, each with its place: '', '[1]', '.loss'.
+def floats(outputs: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of real or complex numbers in what a module returned, each with its place: '', '[1]', '.loss'."""
+    return ((path, each) for path, each in tensors_in(outputs) if each.is_floating_point() or each.is_complex())
+
+
+def tensors_in(held: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+    """All tensors in something, each with its place, as `floats` has it.
 
     Searches lists, tuples, dicts and dataclasses, which can be read without side effects.
     """
-    if isinstance(outputs, Tensor):
-        if outputs.is_floating_point() or outputs.is_complex():
-            yield path, outputs
+    if isinstance(held, Tensor):
+        yield path, held
         return
     places: Iterable[tuple[str, Any]] = ()
-    if isinstance(outputs, (dict, UserDict)):
-        places = ((f".{key}", value) for key, value in outputs.items())
-    elif isinstance(outputs, (list, tuple)):
-        places = ((f"[{place}]", value) for place, value in enumerate(outputs))
-    elif is_dataclass(outputs) and not isinstance(outputs, type):
-        places = ((f".{each.name}", getattr(outputs, each.name, None)) for each in fields(outputs))
+    if isinstance(held, (dict, UserDict)):
+        places = ((f".{key}", value) for key, value in held.items())
+    elif isinstance(held, (list, tuple)):
+        places = ((f"[{place}]", value) for place, value in enumerate(held))
+    elif is_dataclass(held) and not isinstance(held, type):
+        places = ((f".{each.name}", getattr(held, each.name, None)) for each in fields(held))
     if depth < _DEEPEST:  # what contains itself has no end
         for place, value in places:
-            yield from floats(value, path + place, depth + 1)
+            yield from tensors_in(value, path + place, depth + 1)

@@ -11,7 +11,7 @@ from precgui.runs.diagnosis.analysis import FP16_LARGEST, is_adaptive, narrow_ra
 from precgui.runs.diagnosis.findings import NO_16_BITS, Blame, Certainty, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
-from precgui.runs.recorded_facts import fp32_repetition, number, whole
+from precgui.runs.recorded_facts import fp32_repetition, number, text, whole
 from precgui.sentences import L_, Sentence, together
 
 _ALIKE = 2  # repetitions of other steps that stand for one of their kind
@@ -134,9 +134,16 @@ def rounds_by_itself(m: Measurements) -> bool:
     state of the optimizer."""
     names = (
         "gradient_edits", "rounded_weights", "rounded_activations", "quantised_values", "rewritten_weights",
-        "emptied_moments", "zero_state",
+        "emptied_moments", "zero_state", "narrow_state",
     )  # fmt: skip
     return any(m.fact_rows(name) for name in names)
+
+
+def is_state_coarse(m: Measurements) -> bool:
+    """Whether an optimizer holds its state in codes, integers or FP16, or rounds numbers so as it steps: then steps may
+    be too large at any rate. BF16 has the range of FP32, and makes nothing zero."""
+    narrow = any(text(row, "format") != "bf16" for row in m.fact_rows("narrow_state"))
+    return narrow or bool(m.fact_rows("emptied_moments") or m.fact_rows("zero_state"))
 
 
 def repetition(m: Measurements, step: int) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from precgui.runs.diagnosis.analysis import (
     recorded_optimizers,
     update_ratios,
 )
-from precgui.runs.diagnosis.blame import blame_of_symptom, computes_in_16_bits
+from precgui.runs.diagnosis.blame import blame_of_symptom, computes_in_16_bits, is_state_coarse
 from precgui.runs.diagnosis.findings import Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -181,7 +181,7 @@ def chance_level(m: Measurements) -> Answer:
         )  # fmt: skip
     largest = float(known.max())
     burst = float(m.loss.max()) / float(m.loss[-(m.n // 4) :].mean())
-    jumped = largest > _JUMPED and burst > _BURST
+    jumped = largest > _JUMPED and burst > _BURST and not is_state_coarse(m)
     proof = Evidence(
         "|update| / |weights|", {"largest": largest, "typical": median(known), "grad_norm": median(norms)},
         Sentence(

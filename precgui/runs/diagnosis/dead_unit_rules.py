@@ -14,7 +14,7 @@ from precgui.runs.diagnosis.analysis import (
     storage,
     update_ratios,
 )
-from precgui.runs.diagnosis.blame import blame_of_symptom
+from precgui.runs.diagnosis.blame import blame_of_symptom, is_state_coarse
 from precgui.runs.diagnosis.chance_rules import LITTLE, chance_proof, flat_at_chance
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows
@@ -75,7 +75,7 @@ def dead_units(m: Measurements) -> Answer:
 def _dead(
     m: Measurements, table: RecordedRows, names: tuple[str, ...], proofs: tuple[Evidence, ...], severity: Severity
 ) -> Finding:
-    killed, rate, title = _killed_by_rate(m), lower_rate(m), _zeros_only(names)
+    killed, rate, title = None if is_state_coarse(m) else _killed_by_rate(m), lower_rate(m), _zeros_only(names)
     first, last = int(table.steps[len(table.steps) // 2]), int(table.steps[-1])
     if killed is not None:
         return Finding(

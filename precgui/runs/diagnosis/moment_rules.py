@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -187,7 +189,7 @@ def moments_underflow(m: Measurements) -> Answer:
         return emptied
     table, gradients = m.table("optimizer"), m.table("gradient")
     if table is None or gradients is None:
-        return None
+        return _next_to_nothing(m)
     low = [place for place, name in enumerate(table.formats) if name == "fp16" and table.names[place].count(".")]
     if not low:
         return _never_moved(m, table, gradients) or _next_to_nothing(m)
@@ -268,23 +270,31 @@ def _emptied_between_steps(m: Measurements) -> list[Finding]:
 
 def _divided_by_nothing(m: Measurements) -> list[Finding]:
     """Updates of elements whose second moment is zero, in whatever format, far larger than those of all others."""
-    rows = m.fact_rows("zero_state") if m.own_loop else ()
+    rows = [row for row in (m.fact_rows("zero_state") if m.own_loop else ()) if _are_moments(m, row)]
     if not rows:
         return []
     row, steps = max(rows, key=lambda each: number(each, "lost")), [whole(each, "step") for each in rows]
-    share, times = number(row, "lost") / number(row, "of"), number(row, "update") / number(row, "usual")
+    update, usual = number(row, "update"), number(row, "usual")
+    share, times = number(row, "lost") / number(row, "of"), update / usual if usual > 0 else 0.0
     name, stored = str(row.get("state")), str(row.get("format")).upper()
+    seen = ", ".join(map(str, steps[:6]))
     proof = Evidence(
-        L_("state = 0 where the gradient is not, and |update| there > 30 times the largest one elsewhere"),
-        {"step": whole(row, "step"), "share": share, "times": times, "update": number(row, "update"),
-         "usual": number(row, "usual"), "steps": len(rows)},
+        L_("state = 0 where the gradient is not, and |update| there > 30 times the largest one elsewhere")
+        if usual > 0 else L_("state = 0 wherever the gradient is not, and |update| > 1000 rate"),
+        {"step": whole(row, "step"), "share": share, "update": update, "usual": usual, "steps": len(rows)}
+        | ({"times": times} if usual > 0 else {}),
         Sentence(
-            "In step {step} {name} ({stored}) was zero in {share} of the elements whose gradient was not. Their "
+            "In step {step} {name} ({stored}) was zero in {share} of the elements whose gradient was not, and their "
             "weights were changed by {update:.3g} (median), {times:.3g} times as much as any other one "
             "({usual:.3g}): they are divided by the epsilon alone. Seen in steps {steps}.",
-            step=whole(row, "step"), name=name, stored=stored, share=percent(share),
-            update=number(row, "update"), times=times, usual=number(row, "usual"),
-            steps=", ".join(map(str, steps[:6])),
+            step=whole(row, "step"), name=name, stored=stored, share=percent(share), update=update, times=times,
+            usual=usual, steps=seen,
+        )
+        if usual > 0 else Sentence(
+            "In step {step} {name} ({stored}) was zero in all elements whose gradient was not, and their weights were "
+            "changed by {update:.3g} (median), over 1000 times the learning rate: they are divided by the epsilon "
+            "alone. Seen in steps {steps}.",
+            step=whole(row, "step"), name=name, stored=stored, update=update, steps=seen,
         ),
     )  # fmt: skip
     return [
@@ -303,6 +313,13 @@ def _divided_by_nothing(m: Measurements) -> list[Finding]:
             0.95, "Dettmers et al. 2022, 8-bit optimizers", certainty="exact", blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
+
+
+def _are_moments(m: Measurements, row: Mapping[str, Any]) -> bool:
+    """Whether a state that is zero is divided by: beside larger ones, or, where all is zero, in an optimizer that adds
+    an epsilon to it."""
+    adds = all("betas" in each and "eps" in each for each in recorded_optimizers(m))
+    return number(row, "usual") > 0 or (adds and 0 < min(epsilons(m), default=0.0) <= _SMALL_EPSILON)
 
 
 @np.errstate(all="ignore")

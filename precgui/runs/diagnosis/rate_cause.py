@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from precgui.runs.diagnosis.analysis import first_update, growth, lower_rate, replay, storage, update_ratios
-from precgui.runs.diagnosis.blame import blame_of, blame_of_symptom, computes_in_16_bits, low_state, rounds_by_itself
+from precgui.runs.diagnosis.blame import (
+    blame_of,
+    blame_of_symptom,
+    computes_in_16_bits,
+    is_state_coarse,
+    low_state,
+    rounds_by_itself,
+)
 from precgui.runs.diagnosis.findings import Blame, Cause, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.origin import of_loss
@@ -19,6 +26,11 @@ _QUIET_UPDATE = 0.1  # of the weights' norm in one step
 _QUIET_NORM = 10.0  # times the median gradient norm
 _FAR_FROM_INF = 1000.0
 LARGE_UPDATES = Blame(False, L_("steps as large as the weights were made of finite gradients, with weights in FP32"))
+
+KEEP_STATE = L_(
+    "The optimizer rounds its state, and an update that is divided by a rounded number may be too large at any rate: "
+    "keep the state in FP32 for a test."
+)
 
 
 def of_rate(m: Measurements, place: int) -> Cause | None:
@@ -143,9 +155,13 @@ def _too_high_rate(m: Measurements, place: int, proof: Evidence, confidence: flo
     blame = blame_of_symptom(m, needs) if decided.answer is not False else decided
     if certain:
         blame = LARGE_UPDATES
+    fix = Sentence("Lower the learning rate to {rate:.3g} and warm it up.", rate=rate)
+    coarse = is_state_coarse(m)
     return Cause(
-        "divergence", L_("the training diverged first: the learning rate is too high"),
-        Sentence("Lower the learning rate to {rate:.3g} and warm it up.", rate=rate), (proof, *decided.evidence), "",
+        "divergence",
+        L_("the training diverged first: its steps are too large") if coarse
+        else L_("the training diverged first: the learning rate is too high"),
+        together(KEEP_STATE, fix) if coarse else fix, (proof, *decided.evidence), "",
         {"optimizer.lr": rate} if rate > 0 else {},
         confidence=confidence, certainty="estimate", blame=blame,
     )  # fmt: skip

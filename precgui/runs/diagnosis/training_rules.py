@@ -21,14 +21,21 @@ from precgui.runs.diagnosis.analysis import (
     storage,
     update_ratios,
 )
-from precgui.runs.diagnosis.blame import blame_of_rate, blame_of_symptom, low_state, operations, rounds_by_itself
+from precgui.runs.diagnosis.blame import (
+    blame_of_rate,
+    blame_of_symptom,
+    is_state_coarse,
+    low_state,
+    operations,
+    rounds_by_itself,
+)
 from precgui.runs.diagnosis.causes import non_finite_cause
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Cause, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.number_formats import DIGITS
-from precgui.runs.diagnosis.rate_cause import HUGE_UPDATE, LARGE_UPDATES
+from precgui.runs.diagnosis.rate_cause import HUGE_UPDATE, KEEP_STATE, LARGE_UPDATES
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.sentences import L_, Sentence, recased
+from precgui.sentences import L_, Sentence, recased, together
 
 # Precisions that do not make a training diverge: FP32 or FP64 weights, operands of 16 bits or more.
 _WIDE = tuple(
@@ -149,6 +156,7 @@ def _rising(m: Measurements, proof: Evidence) -> Finding:
 
 def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by_rate: bool) -> Finding:
     rate = lower_rate(m)
+    coarse = is_state_coarse(m)
     stored_low = storage(m) in DIGITS or bool(low_state(m)) or rounds_by_itself(m)
     low = stored_low or (not set(_WIDE).issuperset(m.precisions) and not m.own_loop and ratio < 0.05)
     needs = L_("the same run in fp32")
@@ -156,15 +164,17 @@ def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by
     if ratio > HUGE_UPDATE and storage(m) == "fp32" and not low:
         blame = LARGE_UPDATES
     least_at = int(np.nanargmin(rolling_median(m.loss, max(m.n // 20, 1))))
-    cause = L_("the learning rate is too high") if rate > 0 else L_("the updates are too large")
+    cause = L_("the learning rate is too high") if rate > 0 and not coarse else L_("the updates are too large")
+    fix = (
+        Sentence("Lower the learning rate to {rate:.3g}, warm it up, or clip the gradients.", rate=rate)
+        if rate > 0
+        else L_("Make the updates smaller; the loop makes them by itself, and no learning rate is recorded.")
+    )
     return Finding(
         "divergence", "error" if grave else "warning",
         Sentence("The training diverged: {cause}", cause=cause) if by_rate else L_("The training diverged"),
         int(m.steps[least_at]), int(m.steps[-1]), (proof,),
-        Sentence("Lower the learning rate to {rate:.3g}, warm it up, or clip the gradients.", rate=rate)
-        if rate > 0
-        else L_("Make the updates smaller; the loop makes them by itself, and no learning rate is recorded."),
-        0.85, "docs/diagnosis.md",
+        together(KEEP_STATE, fix) if coarse else fix, 0.85, "docs/diagnosis.md",
         config_change={"optimizer.lr": rate} if rate > 0 else {}, certainty="estimate",
         blame=blame,
     )  # fmt: skip

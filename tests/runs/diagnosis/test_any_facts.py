@@ -112,6 +112,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "zero_state": _each_step(
         {"state": "exp_avg_sq", "format": "fp16", "parameters": 2, "lost": 50, "of": 64, "update": 1.0, "usual": 0.01}
     ),
+    "narrow_state": [{"state": "codes", "format": "uint8"}, {"operation": "round", "format": "fp32", "step": 2}],
     "hidden_parameters": [{"parameters": 2, "elements": 64, "trained": 8, "modules": ["0"], "step": 8}],
     "untrained_parameters": [{"names": ["0.weight"], "parameters": 1, "step": 8}],
     "unused_terms": _each_step({"terms": 2, "unused": 1, "optimizer": "Adam", "reaches": ["1.weight"]}),
