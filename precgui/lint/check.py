@@ -17,6 +17,7 @@ from precgui.lint import (
     measure_rules,
     order_rules,
     scaler_rules,
+    slope_rules,
     weight_rules,
 )
 from precgui.lint.fragment import Fragment
@@ -55,6 +56,7 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
     **dtype_rules.RULES,
     **measure_rules.RULES,
     **library_rules.RULES,
+    **slope_rules.RULES,
 }
 
 

@@ -50,6 +50,45 @@ def train(net, loader, optimizer, scaler):
         scaler.step(optimizer)
         scaler.update()
 """
+TRAINED = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 9))
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+def f(x):
+    return VALUE
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = f(net(x)).mean()
+    loss.backward()
+    optimizer.step()
+"""
+MODULE = """
+import torch as th
+class Loss(th.nn.Module):
+    def forward(self, x, y):
+        return VALUE
+class Task:
+    def __init__(self):
+        self.encoder = th.nn.Linear(8, 8)
+        self.loss = Loss()
+        self.opt = th.optim.SGD(self.encoder.parameters(), lr=0.1)
+    def fit(self, batches):
+        for x, y in batches:
+            z = self.encoder(x)
+            self.opt.zero_grad()
+            self.loss(z, y).mean().backward()
+            self.opt.step()
+"""
+
+
+def trained(value: str, before: str = "", text: str = TRAINED) -> str:
+    """A script that takes gradients through an expression of x, which a model gave, with a line before it."""
+    indent = text.partition("    return VALUE")[0].rpartition("\n")[2] + "    "
+    return text.replace("return VALUE", f"{before}\n{indent}return {value}" if before else f"return {value}")
+
+
 FAULTS: dict[str, list[str]] = {
     "mask-beyond-fp16": [
         MASKED.replace(", enabled=False", ", torch.float16"), MASKED_AFTER.replace("        scores = scores.float()\n", ""),
@@ -58,6 +97,30 @@ FAULTS: dict[str, list[str]] = {
         IN_A_FUNCTION.replace("scores.float()", "scores"),
         IN_A_FUNCTION.replace("        loss = ", "            loss = ").replace("scores.float()", "scores"),
         MASKED_AFTER.replace("scores = scores.float()", "scores = scores @ scores.float().T").replace("        scores = scores", "            scores = scores"),
+    ],
+    "chosen-too-late": [
+        trained("torch.where(x > 0, torch.log(x), torch.zeros_like(x))"), trained("torch.where(x > 0, x.sqrt(), 0.0)"),
+        trained("torch.where(positive, x.log(), 0.0)", "positive = x > 1e-8"), trained("x.log().masked_fill(x <= 0, 0.0)"),
+        trained("th.where(x == 0, 0.0, y / x)", text=MODULE), trained("th.where(x.abs() < 1e-6, 1.0, th.sin(x) / x)", text=MODULE),
+        trained("torch.where(x <= 0.0031308, 12.92 * x, 1.055 * torch.pow(x, 1 / 2.4) - 0.055)"),
+        trained("torch.where(x <= 0.0031308, 12.92 * x, 1.055 * x ** (1 / 2.4) - 0.055)"),
+        trained("torch.where(y > 0, x / y, x)"),
+        trained("torch.where(n > 0, x / n, x)", "n = x.round()"), trained("torch.where(x.gt(0), low, x)", "low = torch.rsqrt(x)"),
+        trained("torch.where(x < 1, torch.acos(x), 0.0)"),
+        trained("torch.where(x > 0, torch.log(x), 0.0)").replace("nn.Linear(16, 9)", "nn.ReLU()"),
+    ],
+    "root-of-zero-distance": [
+        trained("torch.sqrt(((x[:, None] - x[None]) ** 2).sum(-1))"), trained("(d * d).sum(-1).sqrt()", "d = x[:, None, :] - x[None, :, :]"),
+        trained("(x.unsqueeze(1) - x.unsqueeze(0)).pow(2).sum(2) ** 0.5"), trained("th.sqrt(th.sum((x.unsqueeze(0) - x.unsqueeze(1)).square(), -1))", text=MODULE),
+        trained("(n[:, None] + n[None] - 2 * x @ x.T).sqrt()", "n = x.square().sum(1)"),
+        trained("torch.sqrt(((x.unsqueeze(1) - x.unsqueeze(0)) ** 2).mean(-1))[mask]"),
+        trained("(n + n.t() - 2 * (x @ x.t())).sqrt()", "n = (x ** 2).sum(1, keepdim=True)"),
+    ],
+    "angle-without-clamp": [
+        trained("torch.acos(F.cosine_similarity(x, y))"), trained("torch.acos((x.view(-1, 3, 3).diagonal(dim1=1, dim2=2).sum(-1) - 1) / 2)"),
+        trained("(F.normalize(x) @ F.normalize(w).T).arccos()"), trained("th.asin((x * y).sum(-1))", text=MODULE),
+        trained("cosine.acos()", "cosine = torch.einsum('bd,bd->b', F.normalize(x), F.normalize(y))"),
+        trained("torch.arccos(cosine)", "trace = torch.einsum('bii->b', x)\n    cosine = (trace - 1) / 2"),
     ],
 }  # fmt: skip
 SOUND: dict[str, list[str]] = {
@@ -69,5 +132,36 @@ SOUND: dict[str, list[str]] = {
         MASKED_AFTER.replace("        scores = scores.float()\n", "").replace("scores.masked_fill(padding", "torch.zeros(4, 4).masked_fill(padding"),
         MASKED_AFTER.replace("        scores = scores.float()\n", "").replace("scores = scores.masked_fill(padding", "scores = torch.masked_fill(scores.float(), padding"),
         MASKED_AFTER.replace("-1e9", "float('-inf')"),
+    ],
+    "chosen-too-late": [
+        trained("torch.where(x > 0, torch.log(safe), 0.0)", "safe = torch.where(x > 0, x, 1.0)"),
+        trained("torch.where(x > 0, torch.log(x.clamp(min=1e-8)), 0.0)"), trained("torch.where(x > 0, torch.log(x + 1e-8), 0.0)"),
+        trained("torch.where(x > 0, x.masked_fill(x <= 0, 1).sqrt(), 0.0)"), trained("torch.where(y > 0, x / y.clamp(min=1), x)"),
+        trained("torch.where(x > 0, x, 0.01 * x)"), trained("torch.where(x > 0, x ** 2, x)"), trained("torch.where(x > 3, x / 2, x)"),
+        trained("torch.where(x > 0, torch.log(x), 0.0)").replace("    loss.backward()\n", ""),
+        trained("torch.where(x > 0, torch.log(x), 0.0)").replace("def f", "@torch.no_grad()\ndef f"),
+        trained("torch.where(x > 0, torch.log(x), 0.0)").replace("f(net(x)).mean()", "F.mse_loss(net(x), f(x))"),
+        trained("np.where(x > 0, np.log(x), 0.0)"), trained("torch.where(x > 0, torch.log1p(x), 0.0)"),
+        trained("torch.where(x > 0, torch.log(x.detach()), 0.0)"), trained("torch.where(y > 0, torch.log(y), 0.0) * x"),
+        trained("x.log()[x > 0]"), trained("th.where(norm > 0, x / norm.clamp_min(1e-6), x)", "norm = x.norm(dim=-1, keepdim=True)", text=MODULE),
+    ],
+    "root-of-zero-distance": [
+        trained("torch.sqrt(((x[:, None] - x[None]) ** 2).sum(-1) + 1e-8)"), trained("torch.sqrt(((x - y) ** 2).sum(-1))"),
+        trained("(x[:, None] - x[None]).norm(dim=-1)"), trained("torch.cdist(x, x)"),
+        trained("((x[:, None] - x[None]) ** 2).sum(-1).clamp(min=1e-12).sqrt()"), trained("((x[:, None] - w[None]) ** 2).sum(-1).sqrt()"),
+        trained("((x[:, None] - x[None]) ** 2).sum(-1)"), trained("torch.sqrt((d + torch.eye(len(d))))", "d = ((x[:, None] - x[None]) ** 2).sum(-1)"),
+        trained("((x[1:] - x[:-1]) ** 2).sum(-1).sqrt()"),
+        trained("torch.sqrt(((x[:, None] - x[None]) ** 2).sum(-1))").replace("f(net(x)).mean()", "F.mse_loss(net(x), f(x))"),
+        trained("(n[:, None] + n[None] - 2 * x @ x.T + 1e-6).sqrt()", "n = x.square().sum(1)"),
+        trained("(n[:, None] + n[None] - 2 * x @ x.T).relu().sqrt()", "n = x.square().sum(1)"),
+    ],
+    "angle-without-clamp": [
+        trained("torch.acos(F.cosine_similarity(x, y).clamp(-1 + 1e-6, 1 - 1e-6))"), trained("torch.acos(torch.clip((x * y).sum(-1), -0.999, 0.999))"),
+        trained("torch.acos(0.999 * torch.tanh(x @ w))"), trained("torch.atan2(torch.linalg.cross(x, y).norm(dim=-1), (x * y).sum(-1))"),
+        trained("torch.acos(F.cosine_similarity(x, y))").replace("def f", "@torch.no_grad()\ndef f"),
+        trained("torch.acos(F.cosine_similarity(x, y).detach())"), trained("np.arccos((x * y).sum(-1))"),
+        trained("torch.acos(cosine)", "cosine = F.cosine_similarity(x, y)\n    cosine = cosine.clamp(-0.9999, 0.9999)"),
+        trained("torch.acos(F.cosine_similarity(x, y))").replace("f(net(x)).mean()", "F.mse_loss(net(x), f(x))"),
+        trained("th.asin(th.sin(x @ y))", text=MODULE),
     ],
 }  # fmt: skip
