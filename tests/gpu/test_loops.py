@@ -66,11 +66,11 @@ def test_that_a_recorder_changes_no_bit_of_a_loop(name: str, tmp_path: Path, tel
         made = run.environment["exact_steps"]["all"]
         for row in made:
             tell(f"loop {name}: step {row['step']} in FP64: {_exact(row)}")
-        assert made or name == "graph"
+        assert [row["step"] for row in made] == [step for step in WATCHED if step <= STEPS]
         if name == "scaled":
             assert {bool(each) for each in run.series("skipped")[1].tolist()} == {True, False}
-        if name == "attending":
-            assert [row["step"] for row in made] == [1, 2]
+        if name in ("attending", "recurrent"):  # whose kernels have no FP64 form
+            assert "unavailable" not in made[0], made[0]
         for row in made:
             if "unavailable" not in row and row.get("loss_fp64") is not None:
                 assert row["loss"] == pytest.approx(row["loss_fp64"], rel=0.02)

@@ -72,8 +72,11 @@ def test_that_the_cost_of_a_recording_is_timed_on_the_gpu_of_the_model(rows: dic
 
 
 def test_that_steps_with_fused_attention_are_made_again_in_fp64(rows: dict[str, dict[str, Any]]) -> None:
-    made = open_run(rows["attending"]["file"]).environment["exact_steps"]["all"]
-    assert [row["step"] for row in made] == [1, 2]
+    """Where a busy machine takes long for one, by the clock, the next ones have no time left."""
+    watched = open_run(rows["attending"]["file"]).environment["exact_steps"]["all"]
+    assert [row["step"] for row in watched] == [step for step in WATCHED if step <= STEPS]
+    made = [row for row in watched if "the recorder" not in row.get("unavailable", "")]
+    assert made
     for row in made:
         assert "unavailable" not in row, row
         assert 0 < row["gradient_error"] < 0.05 and row["loss"] == pytest.approx(row["loss_fp64"], rel=0.02)

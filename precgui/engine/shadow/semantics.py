@@ -14,9 +14,9 @@ from torch import Tensor
 from precgui.engine.emulation import tensor_core
 from precgui.engine.quantize.as_operation import ROUNDED
 from precgui.engine.shadow.attention import WITHOUT_FP64
-from precgui.engine.shadow.cudnn_layers import OF_CUDNN
 from precgui.engine.shadow.derivatives import DIFFERENTIABLE
 from precgui.engine.shadow.nested import leaves_of, mapped
+from precgui.engine.shadow.recurrent import RECURRENT
 
 aten = torch.ops.aten
 NARROW = frozenset(
@@ -171,5 +171,5 @@ def _unscale(gradients: list[Tensor], found: Tensor, inverse: Tensor) -> None:
 _WIDE: dict[Any, Callable[..., Any]] = {
     aten._scaled_mm.default: _scaled_mm, tensor_core.SCALED_MM: _scaled_mm_of_tensor_core,
     ROUNDED: _unrounded,
-    aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale, **WITHOUT_FP64, **OF_CUDNN,
+    aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale, **WITHOUT_FP64, **RECURRENT,
 }  # fmt: skip

@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from precgui.engine.shadow.attention import draws_nothing
-from precgui.engine.shadow.cudnn_layers import drops_nothing
 from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.numbering import ValueNumbering
 from precgui.engine.shadow.origin import OriginTracker
+from precgui.engine.shadow.recurrent import drops_nothing
 from precgui.engine.shadow.semantics import RANDOM, aten
 from precgui.engine.shadow.tape import KERNELS, NO_LINE, OpOrigin, Tape, TapeOp, ValueRef, tensors_in
 from precgui.engine.torch_private import onednn_enabled

@@ -1,4 +1,7 @@
-"""Recurrent layers of cuDNN in FP64: their two passes, and weights that lie in one buffer, rehearsed on the CPU."""
+"""Recurrent layers of cuDNN and oneDNN in FP64: their two passes, and weights that lie in one buffer.
+
+cuDNN is rehearsed on the CPU by operations of its names.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import precgui
-from precgui.engine.shadow.cudnn_layers import OF_CUDNN
+from precgui.engine.shadow.recurrent import RECURRENT
 
 _LAYERS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN}
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
@@ -24,7 +27,7 @@ RESERVE = 24  # bytes that this kernel hands to its backward pass
 def _kernel(input: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     """As cuDNN: it takes only the buffer of all weights for the numbers, and hands on bytes of its own."""
     assert input.dtype is torch.float32, "its bytes are those of FP32"
-    results = OF_CUDNN[aten._cudnn_rnn.default](input, *arguments)
+    results = RECURRENT[aten._cudnn_rnn.default](input, *arguments)
     return *results[:3], torch.full((RESERVE,), 7, dtype=torch.uint8), arguments[2]
 
 
@@ -32,7 +35,7 @@ def _backward_kernel(*arguments: Any) -> tuple[Any, ...]:
     assert arguments[-2].tolist() == [7] * RESERVE
     without_dropout = (*arguments[:15], 0.0, *arguments[16:])
     with ThreadPoolExecutor(1) as thread:  # inside an operation, this thread has no autograd
-        return thread.submit(OF_CUDNN[aten._cudnn_rnn_backward.default], *without_dropout).result()
+        return thread.submit(RECURRENT[aten._cudnn_rnn_backward.default], *without_dropout).result()
 
 
 @pytest.fixture
@@ -84,7 +87,20 @@ class _Reader(nn.Module):
         return result
 
 
-def _rows(path: Path, reader: _Reader, steps: int = 8) -> list[dict[str, Any]]:
+class _Plain(nn.Module):
+    """A recurrent layer as the CPU runs it: one operation of oneDNN for each layer and direction."""
+
+    def __init__(self, **words: Any) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(5, 6, **words)
+        self.head = nn.Linear(6 * (1 + self.layer.bidirectional), 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.head(self.layer(x)[0])
+        return result
+
+
+def _rows(path: Path, reader: nn.Module, steps: int = 8) -> list[dict[str, Any]]:
     optimizer = torch.optim.AdamW(reader.parameters(), 1e-2)
     with precgui.Recorder(path, reader, optimizer) as recorder:
         for step in range(steps):
@@ -98,6 +114,21 @@ def _rows(path: Path, reader: _Reader, steps: int = 8) -> list[dict[str, Any]]:
         return list(run.environment["exact_steps"]["all"])
 
 
+def _check(rows: list[dict[str, Any]]) -> None:
+    assert [row["step"] for row in rows] == [1, 2, 8]
+    for row in rows:
+        assert "unavailable" not in row, row
+        assert row["loss"] == pytest.approx(row["loss_fp64"], rel=1e-5)
+        assert 0 < row["gradient_error"] < 1e-5, row
+        assert row["updates"]["error"] < 1e-4
+
+
+@pytest.mark.parametrize("words", [{}, {"bias": False, "num_layers": 2}, {"bidirectional": True, "batch_first": True}])
+def test_that_steps_with_a_layer_of_onednn_are_made_again_in_fp64(words: dict[str, Any], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    _check(_rows(tmp_path / "run.h5", _Plain(**words)))
+
+
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize(
     ("kind", "words"),
@@ -108,13 +139,7 @@ def test_that_steps_with_a_layer_of_cudnn_are_made_again_in_fp64(
     kind: str, words: dict[str, Any], tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    rows = _rows(tmp_path / "run.h5", _Reader(kind, **words))
-    assert [row["step"] for row in rows] == [1, 2, 8]
-    for row in rows:
-        assert "unavailable" not in row, row
-        assert row["loss"] == pytest.approx(row["loss_fp64"], rel=1e-5)
-        assert 0 < row["gradient_error"] < 1e-5, row
-        assert row["updates"]["error"] < 1e-4
+    _check(_rows(tmp_path / "run.h5", _Reader(kind, **words)))
 
 
 @pytest.mark.usefixtures("kernels")
@@ -133,11 +158,11 @@ def test_that_packed_sequences_have_the_derivatives_of_torch(kind: str) -> None:
     packed = nn.utils.rnn.PackedSequence(data, torch.tensor(lengths))
     weights, cx = layer._flat_weights, hx if kind == "lstm" else None
     constants = (_MODES[kind], 6, 0, 2, False, 0.0, True, False, lengths, None)
-    output = OF_CUDNN[aten._cudnn_rnn.default](data, weights, 4, None, hx, cx, *constants)[0]
+    output = RECURRENT[aten._cudnn_rnn.default](data, weights, 4, None, hx, cx, *constants)[0]
     wanted = layer(packed)[0].data
     assert torch.allclose(output, wanted, rtol=1e-12)
     of_output = torch.randn(9, 6, dtype=torch.float64)
-    found = OF_CUDNN[aten._cudnn_rnn_backward.default](
+    found = RECURRENT[aten._cudnn_rnn_backward.default](
         data, weights, 4, None, hx, cx, output, of_output, None, None, *constants, None, [True] * 4
     )  # fmt: skip
     right = torch.autograd.grad(wanted, [data, *weights], of_output)
