@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from precgui.engine.errors import EngineError
-from precgui.engine.torch_private import BatchNormNd, attention_backends, function_modes
+from precgui.engine.torch_private import BatchNormNd, attention_backends, compile_in_place, function_modes
 from precgui.process.spawn import keep_safe_path
 from precgui.sentences import L_, Sentence
 
@@ -66,7 +66,7 @@ def compile_model(model: nn.Module) -> None:
             module.forward = torch.compiler.disable(module.forward)
     _cache_by_instruction_set()
     keep_safe_path()
-    model.compile()
+    compile_in_place(model)
 
 
 def _cache_by_instruction_set() -> None:

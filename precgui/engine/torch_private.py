@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,7 +25,8 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 __all__ = [
     "BatchNormNd", "ConvNd", "ConvTransposeNd", "DisableTorchFunction", "TorchDispatchMode", "aten_names",
-    "attention_backends", "autograd_node", "backward_code", "current_stream_number", "disable_dynamo",
+    "attention_backends", "autograd_node", "backward_code", "compile_in_place", "current_stream_number",
+    "disable_dynamo",
     "dispatch_mode_at", "dispatch_modes",
     "dispatch_modes_disabled",
     "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_copy_", "foreach_lerp_", "foreach_norm",
@@ -138,6 +140,17 @@ def is_compiled(model: nn.Module) -> bool:
     if may_be_compiled() and isinstance(model, torch._dynamo.OptimizedModule):
         return True
     return any(module._compiled_call_impl is not None for module in model.modules())
+
+
+def compile_in_place(model: nn.Module) -> None:
+    """`nn.Module.compile`, also of a model whose `forward` is torch's own, such as `nn.Sequential`.
+
+    torch 2.11 leaves that frame out, and with it all that it calls of torch: without a word, nothing is compiled.
+    """
+    from torch._dynamo import config, trace_rules
+
+    with config.patch(wrap_top_frame=inspect.ismethod(model.forward) and trace_rules.check(model.forward)):
+        model.compile()
 
 
 class _LegacyProfiler:

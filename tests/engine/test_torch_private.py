@@ -6,6 +6,8 @@ import inspect
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -114,6 +116,33 @@ def test_that_tracing_and_transforms_are_noticed() -> None:
     assert isinstance(private.may_be_compiled(), bool)
 
 
+class _Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x))
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own compiler
+@pytest.mark.parametrize("model", [nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Linear(2, 2), _Own()])
+def test_that_a_model_is_compiled_whole_in_place(monkeypatch: pytest.MonkeyPatch, model: nn.Module) -> None:
+    graphs: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(sum(node.op == "call_function" for node in graph.graph.nodes))
+        return graph.forward
+
+    compiled = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda module: compiled(module, backend=backend))
+    wanted = model(torch.ones(1, 2))
+    private.compile_in_place(model)
+    assert torch.equal(model(torch.ones(1, 2)), wanted)
+    torch.compiler.reset()
+    assert graphs == [1 if isinstance(model, nn.Linear) else 2], "one graph, of all operations"
+
+
 def test_that_onednn_is_switched_and_put_back() -> None:
     before = private.onednn_enabled()
     with private.onednn(allowed=False):
@@ -200,7 +229,10 @@ def test_that_operations_have_names_and_kernels_for_the_cpu_are_named_only_insid
 def test_that_recorded_events_name_the_formats_of_operands(kept_to_itself: bool) -> None:
     """An older torch has them in the events of its recorder alone."""
     value = torch.ones(3, 4)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
+    profiling = torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, acc_events=True
+    )  # else torch 2.11 warns that events are cleared before the next cycle, of which there is none
+    with profiling as profiler:
         value.to(torch.bfloat16)
     if kept_to_itself:
         for event in profiler.events():
