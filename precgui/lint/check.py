@@ -11,11 +11,13 @@ from precgui.errors import SentenceError
 from precgui.events import Severity
 from precgui.lint import (
     dtype_rules,
+    integer_rules,
     library_rules,
     loop_rules,
     loss_rules,
     measure_rules,
     order_rules,
+    overflow_rules,
     scaler_rules,
     slope_rules,
     weight_rules,
@@ -57,6 +59,8 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
     **measure_rules.RULES,
     **library_rules.RULES,
     **slope_rules.RULES,
+    **overflow_rules.RULES,
+    **integer_rules.RULES,
 }
 
 

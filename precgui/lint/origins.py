@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from precgui.lint.arguments import keyword
-from precgui.lint.flow import definition, handed_on, last_module
+from precgui.lint.flow import definition, handed_on, last_module, trains
 from precgui.lint.source import CallSite, Source
 from precgui.lint.variables import Variable
 
@@ -43,6 +43,7 @@ def origins(source: Source, node: ast.AST) -> list[ast.AST]:
             if isinstance(part, ast.Name | ast.Attribute):
                 certain = definition(source, part)
                 more += [certain] if certain is not None else handed_on(source, part)[:_MOST_CALLS]
+                more += given_to_forward(source, part) if certain is None else []
             elif isinstance(part, ast.Call):
                 more += returns_of(source, part)
         fresh = [other for other in more if other not in found]
@@ -119,22 +120,18 @@ def _is_no_grad(source: Source, region: ast.With) -> bool:
 def is_differentiated(source: Source, node: ast.AST) -> bool:
     """Whether a value is certainly computed from parameters of a model, or from what a model gives, in a script that
     takes gradients, and outside of torch.no_grad()."""
-    if not any(site.owner or site.name.endswith("autograd.backward") for site in source.of("backward")):
+    if not takes_gradients(source):
         return False
-    if any(
-        isinstance(each, ast.ClassDef) and _is_function_of_autograd(source, each) for each in _classes(source, node)
-    ):
-        return False
+    own = source.parent(source.scope(node))
+    if isinstance(own, ast.ClassDef) and any(source.name_of(each).endswith("Function") for each in own.bases):
+        return False  # an autograd.Function, whose backward pass is its own
     return not is_without_gradients(source, node) and _Gradients(source).carries(node, 0)
 
 
-def _classes(source: Source, node: ast.AST) -> list[ast.AST]:
-    above = source.parent(source.scope(node))
-    return [above] if above is not None else []
-
-
-def _is_function_of_autograd(source: Source, own: ast.ClassDef) -> bool:
-    return any(source.name_of(each).endswith("Function") for each in own.bases)
+def takes_gradients(source: Source) -> bool:
+    """Whether a script calls backward() or torch.autograd.grad(), or has the step of a trainer of Lightning."""
+    taken = trains(source) or any(site.name.endswith("autograd.grad") for site in source.of("grad"))
+    return taken or "training_step" in source.functions
 
 
 class _Gradients:
@@ -190,45 +187,10 @@ class _Gradients:
                 return True
         if variable is not None and self._any(handed_on(source, node)[:_MOST_CALLS], depth):
             return True
-        if variable is not None and self._is_given_to_forward(variable, depth):
+        if self._any(given_to_forward(source, node), depth) or _is_behind_modules(source, node):
             return True
         is_part = isinstance(node, ast.Attribute) and not bindings and source.name_of(node.value) not in ("self", "")
         return is_part and isinstance(node, ast.Attribute) and self.carries(node.value, depth)
-
-    def _is_given_to_forward(self, variable: Variable, depth: int) -> bool:
-        """Whether a call of a module of this script gives such a value for an argument of its `forward`, or it stands
-        behind other modules in nn.Sequential."""
-        function, source = variable.scope, self._source
-        own = source.parent(function)
-        if not isinstance(function, ast.FunctionDef) or not isinstance(own, ast.ClassDef) or function.name != "forward":
-            return False
-        names = [each.arg for each in function.args.args]
-        if variable.text not in names[1:]:
-            return False
-        place = names.index(variable.text) - 1
-        for site in source.of(own.name)[:_MOST_CALLS]:
-            around = source.parent(site.node)
-            if (
-                isinstance(around, ast.Call)
-                and last_name(source, around) == "Sequential"
-                and around.args[0] is not site.node
-            ):
-                return True
-            for call in self._calls_of_module(site):
-                if self.carries(keyword(call, variable.text, place), depth):
-                    return True
-        return False
-
-    def _calls_of_module(self, made: CallSite) -> list[ast.Call]:
-        source, around = self._source, self._source.parent(made.node)
-        if isinstance(around, ast.Call) and around.func is made.node:
-            return [around]
-        target = around.targets[0] if isinstance(around, ast.Assign) and around.value is made.node else None
-        variable = source.variable(target) if target is not None else None
-        if variable is None:
-            return []
-        known = source.cached("calls_by_function", lambda: _calls_by_function(source))
-        return known.get(variable, [])[:_MOST_CALLS]
 
     def _called(self, call: ast.Call, depth: int) -> bool:
         source, name = self._source, last_name(self._source, call)
@@ -254,6 +216,47 @@ class _Gradients:
         if isinstance(call.func, ast.Attribute) and is_method:
             operands.append(call.func.value)
         return self._any(operands, depth)
+
+
+def given_to_forward(source: Source, node: ast.AST) -> list[ast.expr]:
+    """The expressions that calls of a module of this script give for an argument of its `forward`."""
+    variable = source.variable(node)
+    own = _module_of(source, variable)
+    if own is None or variable is None or not isinstance(variable.scope, ast.FunctionDef):
+        return []
+    place = [each.arg for each in variable.scope.args.args].index(variable.text) - 1
+    calls = [call for site in source.of(own.name)[:_MOST_CALLS] for call in _calls_of_module(source, site)]
+    return [given for call in calls if (given := keyword(call, variable.text, place)) is not None]
+
+
+def _is_behind_modules(source: Source, node: ast.AST) -> bool:
+    """Whether an argument of `forward` is what another module gives, in nn.Sequential."""
+    own = _module_of(source, source.variable(node))
+    around = [source.parent(site.node) for site in source.of(own.name)[:_MOST_CALLS]] if own is not None else []
+    return any(
+        isinstance(each, ast.Call) and last_name(source, each) == "Sequential" and isinstance(each.args[0], ast.Call)
+        and own is not None and source.name_of(each.args[0].func) != own.name
+        for each in around
+    )  # fmt: skip
+
+
+def _module_of(source: Source, variable: Variable | None) -> ast.ClassDef | None:
+    """The class of which a variable is an argument of `forward`."""
+    function = variable.scope if variable is not None else None
+    own = source.parent(function) if isinstance(function, ast.FunctionDef) and function.name == "forward" else None
+    if variable is None or not isinstance(function, ast.FunctionDef) or not isinstance(own, ast.ClassDef):
+        return None
+    return own if variable.text in [each.arg for each in function.args.args[1:]] else None
+
+
+def _calls_of_module(source: Source, made: CallSite) -> list[ast.Call]:
+    around = source.parent(made.node)
+    if isinstance(around, ast.Call) and around.func is made.node:
+        return [around]
+    target = around.targets[0] if isinstance(around, ast.Assign) and around.value is made.node else None
+    variable = source.variable(target) if target is not None else None
+    known = source.cached("calls_by_function", lambda: _calls_by_function(source))
+    return known.get(variable, [])[:_MOST_CALLS] if variable is not None else []
 
 
 def is_in_no_grad(source: Source, node: ast.AST) -> bool:
