@@ -36,6 +36,13 @@ def checked(path: Path, tell: Tell, steps: int, *, device: str = PLACE) -> Any:
     return run
 
 
+def measured(run: Any, kind: str) -> set[str]:
+    """Names of the tensors of a kind; `names` are those of all kinds."""
+    history = run.tensors()[kind]
+    _, statistics = history.written(np.arange(len(history)))
+    return {name for name, row in zip(history.names, np.moveaxis(statistics, 1, 0), strict=True) if row.any()}
+
+
 @pytest.mark.parametrize(("name", "steps"), [("cnn", 150), ("gpt", 200)])
 def test_that_an_example_runs(name: str, steps: int, tmp_path: Path, tell: Tell) -> None:
     words = [str(tmp_path / f"{name}.h5"), *([ROOT / "examples" / "gpt.py"] if name == "gpt" else [])]
@@ -146,4 +153,5 @@ def test_that_adapters_of_peft_in_a_trainer_are_recorded(tmp_path: Path, tell: T
     callback = PrecguiCallback(tmp_path / "peft.h5", record=ALL)
     transformers.Trainer(model=model, args=arguments, train_dataset=data, callbacks=[callback]).train()
     run = checked(tmp_path / "peft.h5", tell, 12)
-    assert all("lora" in name for name in run.tensors()["gradient"].names)
+    assert measured(run, "gradient") == {name for name, p in model.named_parameters() if p.requires_grad}
+    assert all(".lora_" in name for name in measured(run, "gradient"))
