@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -74,6 +75,23 @@ def stderr_closed() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
+
+
+def workspace_bytes(device: torch.device) -> int:
+    """Memory that cuBLAS gets from torch's allocator as soon as a step multiplies matrices, and keeps.
+
+    Each thread has a workspace of its own, and there are two: the one that makes the forward pass and that of autograd.
+    Their size is 32 MiB on Hopper and data-center Blackwell, 8.1 MiB on other GPUs (ATen/cuda/CublasHandlePool.cpp), or
+    as CUBLAS_WORKSPACE_CONFIG has it, `:KiB:count` and so on. An H100 held 65 MiB.
+    """
+    if device.type != "cuda" or torch.version.hip is not None:
+        return 0
+    text = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
+    if not re.fullmatch(r"(:\d+:\d+)+", text):
+        capability = torch.cuda.get_device_capability(device)
+        text = ":4096:8" if capability == (9, 0) or capability[0] == 10 else ":4096:2:16:8"
+    numbers = [int(number) for number in text.split(":")[1:]]
+    return 2 * 1024 * sum(size * count for size, count in zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def sizes_bytes(parts: Mapping[str, Any]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from precgui import config, job, open_run
 from precgui.engine.hooks.memory_peak import MEASURED_BY, SIZES, MemoryPeak
 from precgui.engine.journal import Journal
-from precgui.engine.memory import MemoryEvents, sizes_bytes
+from precgui.engine.memory import MemoryEvents, sizes_bytes, workspace_bytes
 from precgui.engine.tasks import text
 from precgui.events import Event, Facts, StepDone
 from tests.engine.conftest import Record
@@ -81,6 +81,21 @@ def test_that_nothing_is_counted_inside_another_profiler() -> None:
     with torch.autograd.profiler.profile():
         events.start()
         assert events.stop() is None
+
+
+@pytest.mark.parametrize(
+    ("capability", "setting", "kib"),
+    [((9, 0), "", 32768), ((10, 0), "", 32768), ((8, 0), "", 8320), ((12, 0), "", 8320), ((9, 0), ":16:8", 128),
+     ((8, 0), ":4096:8", 32768), ((8, 0), "odd", 8320), ((8, 0), ":4096", 8320)],
+)  # fmt: skip
+def test_that_the_workspaces_of_cublas_are_those_of_two_threads(
+    capability: tuple[int, int], setting: str, kib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", setting)
+    assert workspace_bytes(torch.device("cuda", 0)) == 2 * 1024 * kib
+    assert workspace_bytes(torch.device("cpu")) == 0
 
 
 def test_that_memory_that_two_share_counts_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,6 +37,8 @@ def test_that_the_plan_is_near_the_peak_of_memory(
     assert planned["code"] == 0, planned["told"]
     if REHEARSED:
         return
+    gc.collect()  # of the steps and runs before
+    torch._C._cuda_clearCublasWorkspaces()  # which a run in a process of its own takes anew
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
@@ -47,7 +50,7 @@ def test_that_the_plan_is_near_the_peak_of_memory(
     total = planned["document"]["total_bytes"]
     tell(f"plan {recipe} {size} {precision}: planned {total / 2**20:.1f} MiB, peak {peak / 2**20:.1f} MiB, in the run "
          f"file {kept / 2**20:.1f} MiB, planned / peak {total / peak:.3f}")  # fmt: skip
-    assert total < 2 * peak
+    assert peak / 2 < total < 2 * peak
 
 
 @pytest.fixture

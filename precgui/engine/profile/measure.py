@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import torch
 
 from precgui.config import RunConfig
 from precgui.engine import device as devices
 from precgui.engine.backend_flags import restored
 from precgui.engine.errors import EngineError
-from precgui.engine.memory import MemoryEvents, sizes_bytes
+from precgui.engine.memory import MemoryEvents, sizes_bytes, workspace_bytes
 from precgui.engine.profile.account import StepPeak, ledger, peak
 from precgui.engine.profile.one_step import StepParts, build_step, step, tracked
 from precgui.planner.ledger import Ledger
@@ -36,7 +38,7 @@ def measured_ledger(config: RunConfig) -> Ledger:
 def ledger_of(parts: StepParts) -> Ledger:
     """Three steps: one that makes the optimizer's state, one for the peak, one for whose it is."""
     step(parts)
-    total, reserved, method = peak_bytes(parts)
+    total, unused, method = peak_bytes(parts)
     with tracked(parts) as tracker:
         step(parts, tracker)
     trace = tracker.trace
@@ -46,28 +48,44 @@ def ledger_of(parts: StepParts) -> Ledger:
     # the rest is allocated inside of kernels
     inside = max(0, total - result.total_bytes)
     whole = ledger(trace, StepPeak(result.total_bytes + inside, result.place, inside), method)
-    if reserved > total:
-        whole.parts["fragmentation"] = reserved - total
+    whole.parts["fragmentation"] = unused
     return Ledger(
         whole.parts, sum(whole.parts.values()), whole.phase, method, whole.owners, whole.timeline, whole.phases,
         whole.notes,
     )  # fmt: skip
 
 
+def _taken_on_cuda(parts: StepParts) -> tuple[int, int]:
+    """Bytes that a step takes beyond those that are there before it, and that the allocator reserves beyond these.
+
+    What else the process holds is no part of the step: steps of other configs, whose tensors wait for the garbage
+    collector and whose blocks the allocator keeps, can be many times as large.
+    """
+    gc.collect()
+    torch.cuda.synchronize(parts.device)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(parts.device)
+    before = torch.cuda.memory_stats(parts.device)
+    step(parts)
+    torch.cuda.synchronize(parts.device)
+    after = torch.cuda.memory_stats(parts.device)
+    taken, reserved = (
+        int(after[f"{kind}_bytes.all.peak"]) - int(before[f"{kind}_bytes.all.current"])
+        for kind in ("allocated", "reserved")
+    )
+    return taken, max(0, reserved - taken)
+
+
 def peak_bytes(parts: StepParts) -> tuple[int | None, int, str]:
-    """The peak of a step in bytes, what the allocator had reserved, and how both were found."""
+    """The peak of a step in bytes, what the allocator reserves beyond it, and how both were found."""
     parts.optimizer.zero_grad(set_to_none=True)
+    held = sum(sizes_bytes({kind: list(named.values()) for kind, named in parts.held().items()}).values())
     if parts.device.type == "cuda":
-        torch.cuda.synchronize(parts.device)
-        torch.cuda.reset_peak_memory_stats(parts.device)
-        step(parts)
-        torch.cuda.synchronize(parts.device)
-        statistics = torch.cuda.memory_stats(parts.device)
-        return int(statistics["allocated_bytes.all.peak"]), int(statistics["reserved_bytes.all.peak"]), BY_CUDA
+        taken, unused = _taken_on_cuda(parts)
+        return held + workspace_bytes(parts.device) + taken, unused, BY_CUDA
     if parts.device.type != "cpu":
         step(parts)
         return None, 0, ""
-    held = sum(sizes_bytes({kind: list(named.values()) for kind, named in parts.held().items()}).values())
     events = MemoryEvents()
     events.start()
     try:

@@ -47,7 +47,7 @@ class StepParts:
             "weights": dict(itertools.chain(self.model.named_parameters(), self.model.named_buffers())),
             "master": {"": masters},
             "optimizer": {"": [list(self.optimizer.state.values()), self.average]},
-            "batch": {"": self.batches},
+            "batch": {"": self.batches if self.device.type == "cpu" else []},  # else the step makes a copy there
             **parts_of_memory(self.model),
         }
 

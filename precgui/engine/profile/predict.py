@@ -12,8 +12,8 @@ from precgui.config import RunConfig
 from precgui.engine import device as devices
 from precgui.engine.backend_flags import restored
 from precgui.engine.errors import EngineError
-from precgui.engine.memory import MemoryEvents
-from precgui.engine.profile.account import ledger, peak, presence
+from precgui.engine.memory import MemoryEvents, workspace_bytes
+from precgui.engine.profile.account import StepPeak, ledger, peak, presence
 from precgui.engine.profile.measure import measured_ledger
 from precgui.engine.profile.one_step import StepParts, build_step, step, tracked
 from precgui.engine.profile.tracker import TensorShape, Trace, TracedOperation
@@ -70,11 +70,14 @@ def _from_shapes(config: RunConfig) -> Ledger:
     if any(isinstance(module, nn.RNNBase) for module in parts.model.modules()):
         raise NotPredictableError(L_("recurrent layers choose their kernel by the device"))
     trace = _fake_trace(parts)
-    scratch, complete = kernel_buffers(trace) if parts.device.type == "cpu" else ({}, True)
+    device = devices.choose(config.device)
+    scratch, complete = kernel_buffers(trace) if device.type == "cpu" else ({}, True)
     notes = [] if complete else [L_("not all kernels were tried: their buffers may be larger")]
     if config.train.compile:
         notes.append(L_("as without torch.compile, which fuses operations and keeps less"))
-    return ledger(trace, peak(trace, scratch), FROM_SHAPES, notes)
+    best, fixed = peak(trace, scratch), workspace_bytes(device)
+    most = StepPeak(best.total_bytes + fixed, best.place, best.scratch_bytes + fixed)
+    return ledger(trace, most, FROM_SHAPES, notes)
 
 
 def _fake_trace(parts: StepParts) -> Trace:
@@ -149,6 +152,8 @@ def _from_small_steps(config: RunConfig, reason: str) -> Ledger:
     sizes = sorted({max(1, whole // 4), max(2, whole // 2)})
     results = [measured_ledger(with_batch(config, size)) for size in sizes]
     parts = {name: _carried_on(sizes, [f.parts[name] for f in results], whole) for name in PARTS}
+    # The allocator reserves by blocks of 2 and 20 MiB: this grows by steps, not with the batch.
+    parts["fragmentation"] = max(each.parts["fragmentation"] for each in results)
     text = Sentence(
         "predicted from steps with {sizes} of {batch} samples",
         sizes=together(*map(str, sizes), between=" and "),
