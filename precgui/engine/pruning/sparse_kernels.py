@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import random
-import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.bench.timing import compare
+
 _MULTIPLE = 64  # of both sizes of a weight in FP16, for all of torch's back ends
 _ROWS = 4096
-_PAIRS = 16
 
 
 def has_sparse_kernels(device: torch.device) -> bool:
@@ -23,7 +22,8 @@ def has_sparse_kernels(device: torch.device) -> bool:
 def sparse_speed(layers: Mapping[str, nn.Module], device: torch.device) -> dict[str, float]:
     """Time of the dense FP16 product of each linear layer over that of the sparse one, forward, with 4 096 rows.
 
-    The median of randomised pairs. Layers whose sizes are not multiples of 64 are left out.
+    The median of rounds in which each takes its turn, both warmed up. Layers whose sizes are not multiples of 64 are
+    left out.
     """
     results: dict[str, float] = {}
     for name, layer in layers.items():
@@ -34,27 +34,10 @@ def sparse_speed(layers: Mapping[str, nn.Module], device: torch.device) -> dict[
 
 
 def _ratio(weight: Tensor, device: torch.device) -> float:
+    """A single call on an idle device would be timed with the work of the host before its launch, which is longer for
+    the sparse product: calls are queued behind one another."""
     sparse = torch.sparse.to_sparse_semi_structured(weight.contiguous())
     rows = torch.randn(_ROWS, weight.shape[1], device=device, dtype=torch.float16)
-    sides: dict[str, Callable[[], Tensor]] = {
-        "dense": lambda: nn.functional.linear(rows, weight),
-        "sparse": lambda: nn.functional.linear(rows, sparse),
-    }
-    for work in sides.values():
-        work()
-    ratios = []
-    for _ in range(_PAIRS):
-        order = [*sides]
-        random.shuffle(order)
-        taken = {side: _time_ms(sides[side]) for side in order}
-        ratios.append(taken["dense"] / taken["sparse"])
-    return statistics.median(ratios)
-
-
-def _time_ms(work: Callable[[], Tensor]) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    work()
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end))
+    products = [lambda: nn.functional.linear(rows, weight), lambda: nn.functional.linear(rows, sparse)]
+    _, relative = compare(products, device, lambda: False)
+    return 1 / relative
