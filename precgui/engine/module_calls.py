@@ -36,11 +36,13 @@ class ModuleStack:
         on_call: Callable[[nn.Module], None] = lambda module: None,
         guard: Guard = LET_THROUGH,
         on_error: Callable[[], None] = lambda: None,
+        on_return: Callable[[str, nn.Module, Any, Any], None] | None = None,
     ) -> None:
-        """`on_call` is called with each module before its forward pass, `on_error` where one raises."""
+        """`on_call` is called with each module before its forward pass, `on_error` where one raises, `on_return` with
+        the name of one that returns, itself, its inputs and its outputs."""
         self.guard = guard
         self._names = {module: name for name, module in model.named_modules()}
-        self._on_call, self._on_error = on_call, on_error
+        self._on_call, self._on_error, self._on_return = on_call, on_error, on_return
         self._running: list[str] = []
         self._is_own: list[bool] = []  # of each of these, whether it is a part of the model
         self._handled: list[BaseException | None] = []  # exceptions that were being handled as each was called
@@ -82,13 +84,15 @@ class ModuleStack:
         self._on_call(module)
 
     @guarded
-    def _returned(self, *_: Any) -> None:
+    def _returned(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
         if not self._running:  # a module may have been called before `follow`
             return
-        self._running.pop()
+        name = self._running.pop()
         self._is_own.pop()
         if sys.exception() is not self._handled.pop():
             self._on_error()
+        elif self._on_return is not None:
+            self._on_return(name, module, inputs, outputs)
 
 
 def plain_name(name: str) -> str:

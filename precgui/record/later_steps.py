@@ -32,6 +32,7 @@ from precgui.engine.mixed_axes import MixedAxes
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.quantised_values import QuantisedValues, RoundingSteps
 from precgui.engine.repeated_activations import RepeatedActivations
+from precgui.engine.sequence_axes import SequenceAxes
 from precgui.engine.shadow.loop_tape import LoopTape
 from precgui.engine.short_data import ShortData
 from precgui.engine.softmax_axes import SoftmaxAxes
@@ -83,7 +84,7 @@ class Watchers:
         constants.compared = ranges.compared
         products, axes, quantised = FirstProducts(), SoftmaxAxes(), QuantisedValues()
         self.rounding = RoundingSteps()
-        self._masked, self.terms = MaskedRows(), UnusedTerms(model)
+        self._masked, self.terms, self.sequences = MaskedRows(), UnusedTerms(model), SequenceAxes()
         self.exponents, arguments = ExponentSources(model), LossArguments()
         self._all: list[Watcher] = [
             self._cancellations, CoarseIntegers(model), BroadcastLosses(), LostValues(model), CoarseRoundings(model),
@@ -91,7 +92,7 @@ class Watchers:
             UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, arguments, ShortData(model),
             self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
             MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
-            self.terms,
+            self.terms, self.sequences,
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, arguments]
@@ -150,6 +151,11 @@ class Watchers:
             watcher.observe(call)
         for inner in self._inside if not call.in_optimizer and self.is_inside() else ():
             inner.observe(call)
+
+    def returned(self, name: str, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        """A module has returned."""
+        if not self._only_finite:
+            self.sequences.returned(name, module, inputs, outputs)
 
     def _call(self, func: Any, args: Any, kwargs: Any, out: Any) -> OperationCall:
         return OperationCall(func, operation_name(func), args, kwargs, out, self.where(), self.in_optimizer)
@@ -319,7 +325,9 @@ class _Mode(TorchDispatchMode):
         self.guard, self._watchers = guard, watchers
         self._stopped = self.has_failed = self._has_left = False
         self.tape: LoopTape | None = None
-        self._modules: ModuleStack | None = ModuleStack(model, self._called, guard, on_error=self._fail)
+        self._modules: ModuleStack | None = ModuleStack(
+            model, self._called, guard, on_error=self._fail, on_return=self._returned
+        )
         self._modules.follow()
 
     def module(self) -> str | None:
@@ -356,6 +364,14 @@ class _Mode(TorchDispatchMode):
     def _called(self, _: nn.Module) -> None:
         if self.has_failed:
             self.leave()
+
+    def _returned(self, name: str, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        if self._stopped or graph_task() != -1:
+            return
+        try:
+            self._watchers.returned(name, module, inputs, outputs)
+        except Exception:  # noqa: BLE001 - as in `__torch_dispatch__`
+            self._stopped = True
 
     def stop(self) -> None:
         """Tell nothing any more, though it may still be entered, and let go of the model."""

@@ -59,6 +59,7 @@ _REASONS = {
     "softmax_axes": L_("no attention was seen whose weights do not add up to 1 in the steps that were looked at"),
     "unused_terms": L_("no term of a loss was seen whose gradients are cleared before an optimizer uses them"),
     "kept_statistics": L_("no norm with a momentum of 0 was seen in training mode in the steps that were looked at"),
+    "sequence_axes": L_("no module was seen to run along the samples of a batch in the steps that were looked at"),
     "mixed_axes": L_("no view was seen to mix positions with features in the steps that were looked at"),
     "loss_terms": L_("no loss was seen to be a sum of terms in the steps that were looked at"),
     "bootstrapped_targets": L_("no flags of ends of episodes were left unread beside targets of values"),
@@ -81,7 +82,7 @@ _OF_OWN_LOOPS = (
     "zero_state", "narrow_state",
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
     "softmax_axes", "unused_terms", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",
-    "loss_arguments", "exponents", "masked_rows",
+    "sequence_axes", "loss_arguments", "exponents", "masked_rows",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from tests.faults import (
     leaking_faults,
     loss_faults,
     rewritten_faults,
+    sequence_faults,
     setup_faults,
     shape_faults,
     state_faults,
@@ -28,7 +29,7 @@ from tests.faults.odd_loops import judged
 
 assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
 assert data_faults and setup_faults and whole_number_faults and loss_faults and vanishing_faults
-assert axis_faults and typical_faults and leaking_faults and shape_faults
+assert axis_faults and typical_faults and leaking_faults and shape_faults and sequence_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)

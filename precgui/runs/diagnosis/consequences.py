@@ -62,6 +62,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "validated-in-training-mode": ("over-fitting", "batch-norm-gap"),
     "uneven-terms": (*_LEARNS_NOTHING, "rate-too-high", "dead-units"),
     "mixed-axes": (*_LEARNS_NOTHING, "rate-too-high"),
+    "sequence-axis": (*_LEARNS_NOTHING, "rate-too-high"),
     "softmax-over-wrong-axis": (*_LEARNS_NOTHING, "rate-too-high"),
     "betas-swapped": (*_CLIMBS, *_LEARNS_NOTHING),
     "loss-climbed": (

@@ -22,6 +22,7 @@ _RISE = 1.2  # of the loss, end over begin
 LARGE_GAIN = 3.0  # times 1 / sqrt(inputs), the rms of weights that keep the size of their inputs
 _FAR_ABOVE, _STILL_ABOVE = 10.0, 0.9  # of the loss of the best constant: before any update, and at the end
 _SAME_UNIT = 0.02  # relative deviation of the factor between a recorded loss and the one that was seen
+_SEQUENCE = "sequence-axis"
 _CONVOLUTION = "torch.nn.modules.conv."
 
 
@@ -68,17 +69,79 @@ def mixed_axes(m: Measurements) -> Answer:
     first = known[0]
     title, seen, fix = _MIXED[text(first, "kind")]
     step, module, size = whole(first, "step"), str(first.get("module") or ""), whole(first, "size")
-    given = first.get("shape")
-    shape = [each for each in given if isinstance(each, int)] if isinstance(given, list) else []
     proof = Evidence(
         L_("a view splits an axis of positions, and joins a part of it with an axis of features"),
         {"size": size, "places": len(known)},
-        filled(seen, step=step, size=size, shape=str(shape)),
+        filled(seen, step=step, size=size, shape=str(_sizes(first))),
     )  # fmt: skip
     return [
         Finding(
             "mixed-axes", "warning", title, step, int(m.steps[-1]), (proof,), fix, 0.9,
             "Informer2020 issue 59; torch documentation of Tensor.view", module, certainty="exact", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def _sizes(row: Mapping[str, Any]) -> list[int]:
+    given = row.get("shape")
+    return [each for each in given if isinstance(each, int)] if isinstance(given, list) else []
+
+
+def sequence_axis(m: Measurements) -> Answer:
+    """A recurrent layer or an attention that takes the samples of a batch for the steps of one sequence."""
+    rows = [row for row in m.fact_rows("sequence_axes") if whole(row, "rows") > 1]
+    if not m.own_loop:
+        return None
+    if not rows:
+        ruled_out = RuledOut(_SEQUENCE, L_("because no module was seen to run along the samples of a batch"))
+        return ruled_out if m.fact("census") else None
+    row = next((each for each in rows if text(each, "use") == "place"), rows[0])
+    is_place, step, module = text(row, "use") == "place", whole(row, "step"), text(row, "module")
+    axis = 0 if row.get("batch_first") is True else 1
+    sizes = _sizes(row)
+    sequences = sizes[axis] if len(sizes) > axis else 0
+    values = {"step": step, "kind": text(row, "kind"), "shape": str(sizes), "axis": axis, "rows": whole(row, "rows"),
+              "sequences": sequences, "place": whole(row, "place")}  # fmt: skip
+    seen = (
+        Sentence(
+            "In step {step} the result of {kind} had the shape {shape}, its batch being axis {axis}. Of these "
+            "{sequences} sequences only number {place} was used, and each of the {rows} steps of it had a target of "
+            "its own: the module went from one target to the next.",
+            **values,
+        )
+        if is_place
+        else Sentence(
+            "In step {step} the result of {kind} had the shape {shape}, its batch being axis {axis}. The mean over "
+            "these {sequences} sequences was used, and each of the {rows} steps that were left had a target of its "
+            "own.",
+            **values,
+        )
+    )
+    proof = Evidence(
+        L_("axes that a module runs along, and that it has as its batch; the one that is reduced, and that of targets"),
+        {"sequences": sequences, "rows": whole(row, "rows"), "axis": axis}, seen,
+    )  # fmt: skip
+    title = (
+        Sentence("{kind} runs along the samples of the batch, not along the steps of a sequence", kind=values["kind"])
+        if is_place
+        else Sentence("{kind} may run along the samples of the batch, not along steps", kind=values["kind"])
+    )
+    fix = (
+        L_(
+            "Set batch_first=True for inputs [batch, steps, features], or exchange both axes before the module: the "
+            "last step is out[:, -1] with batch_first=True, and out[-1] without."
+        )
+        if is_place
+        else L_(
+            "Set batch_first=True for inputs [batch, steps, features]. Where the targets belong to the steps, and a "
+            "mean over several sequences is meant, this is right."
+        )
+    )  # fmt: skip
+    return [
+        Finding(
+            _SEQUENCE, "warning" if is_place else "info", title, step, int(m.steps[-1]), (proof,), fix,
+            0.85 if is_place else 0.4, "torch.nn.LSTM and torch.nn.MultiheadAttention documentation, batch_first",
+            module, certainty="estimate", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -279,6 +342,7 @@ def large_initial_weights(m: Measurements) -> Answer:
 RULES = (
     Rule("large-initial-weights", "C", L_("Do the weights begin at a size that suits?"), large_initial_weights),
     Rule("softmax-over-wrong-axis", "C", L_("Do the weights of an attention add up to 1?"), softmax_over_wrong_axis),
+    Rule(_SEQUENCE, "C", L_("Do recurrent layers and attentions run along their sequences?"), sequence_axis),
     Rule("mixed-axes", "C", L_("Do views leave positions and features apart?"), mixed_axes),
     Rule("betas-swapped", "C", L_("Does the second moment remember longer than the first?"), betas_swapped),
     Rule("loss-climbed", "C", L_("Do the steps go down the loss?"), loss_climbed),

@@ -147,6 +147,11 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"step": 2, "kind": kind, "module": "0", "from": "linear", "shape": [8, 4, 4], "size": 4}
         for kind in ("heads", "classes")
     ],
+    "sequence_axes": [
+        {"step": 2, "module": "lstm", "kind": "LSTM", "shape": [8, 4, 6], "batch_first": False, "use": use, "rows": 8,
+         "place": 3}
+        for use in ("mean", "place")
+    ],
     "loss_terms": _each_step(
         {"terms": [{"is_fit": True, "numbers": 64, "weight": 0.01, "value": 2.3},
                    {"is_fit": False, "numbers": 8, "weight": 1.0, "value": 1e-3}]}
