@@ -30,6 +30,7 @@ from precgui.engine.lost_values import LostValues
 from precgui.engine.masked_rows import MaskedRows
 from precgui.engine.mixed_axes import MixedAxes
 from precgui.engine.module_calls import ModuleStack
+from precgui.engine.policy_ratios import PolicyRatios
 from precgui.engine.quantised_values import QuantisedValues, RoundingSteps
 from precgui.engine.repeated_activations import RepeatedActivations
 from precgui.engine.sequence_axes import SequenceAxes
@@ -92,7 +93,7 @@ class Watchers:
             UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, arguments, ShortData(model),
             self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
             MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
-            self.terms, self.sequences,
+            self.terms, self.sequences, PolicyRatios(),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, arguments]

@@ -321,3 +321,71 @@ def a_judge_that_steps_in_every_fourth_step(opened: Open) -> None:
             optimizers[1].step()
             optimizers[1].zero_grad()
         recorder.step(loss)
+
+
+Ratio = Callable[[Tensor, Tensor], Tensor]  # logarithms of the new and the old policy to what is clipped
+
+
+def _improve(opened: Open, ratio: Ratio, *, continuous: bool = False, steps: int = 48) -> None:
+    """Proximal policy optimisation of a bandit with a context; values are clipped, too."""
+    policy, values = nn.Sequential(nn.Linear(6, 24), nn.Tanh(), nn.Linear(24, 3)), nn.Linear(6, 1)
+    optimizer = torch.optim.Adam([*policy.parameters(), *values.parameters()], 3e-3)
+    recorder, best = opened(nn.ModuleList([policy, values]), optimizer), torch.randn(6, 3)
+
+    def of(x: Tensor) -> torch.distributions.Distribution:
+        out = policy(x)
+        return torch.distributions.Normal(out, 0.5) if continuous else torch.distributions.Categorical(logits=out)
+
+    for step in range(steps):
+        if step % 4 == 0:
+            with torch.no_grad():
+                x = torch.randn(128, 6)
+                actions, before = of(x).sample(), values(x)[:, 0]
+                old = of(x).log_prob(actions)
+                wanted = x @ best
+                rewards = (
+                    -(actions - wanted).square().mean(1) if continuous else wanted.gather(1, actions[:, None])[:, 0]
+                )
+                gain = (rewards - before - (rewards - before).mean()) / (rewards - before).std()
+        new = of(x).log_prob(actions)
+        r = ratio(new.sum(1), old.sum(1)) if continuous else ratio(new, old)
+        surrogate = torch.minimum(r * gain, r.clamp(0.8, 1.2) * gain).mean()
+        now = values(x)[:, 0]
+        near = before + (now - before).clamp(-0.2, 0.2)
+        loss = -surrogate + 0.5 * torch.maximum((now - rewards).square(), (near - rewards).square()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@fault("policy-ratio", "not its exponential", "torch.exp")
+def a_ratio_without_its_exponential(opened: Open) -> None:
+    _improve(opened, lambda new, old: new - old)
+
+
+@healthy
+def a_ratio_of_the_new_and_the_old_policy(opened: Open) -> None:
+    _improve(opened, lambda new, old: torch.exp(new - old))
+
+
+@healthy
+def a_ratio_of_negative_logarithms(opened: Open) -> None:
+    """Entropies of codes: the negative logarithms of both, the old one minus the new one."""
+    _improve(opened, lambda new, old: torch.exp(-old - -new), continuous=True)
+
+
+@healthy
+def a_gain_that_stays_near_one(opened: Open) -> None:
+    """Deviations of a layer's output from a template, kept between a half and three halves, most of them inside."""
+    model, template = nn.Linear(6, 6), torch.randn(64, 6) - 1
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    for _ in range(40):
+        x = template + 1 + 0.2 * torch.randn(64, 6)
+        gain = (model(x) - template).clamp(0.5, 1.5)
+        loss = (gain * x - x).square().mean() + F.mse_loss(model(x), x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)

@@ -101,6 +101,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "chance-level": ("over-fitting",),
     "batch-norm-gap": ("over-fitting",),
     "unused-terms": ("rising-loss", "no-progress"),
+    "policy-ratio": (*_CLIMBS, *_LEARNS_NOTHING, *_NO_GRADIENTS),
     "reads-ahead": ("over-fitting",),
     "statistics-kept-out": ("over-fitting", "batch-norm-gap"),
     "stagnation": ("weights-unchanged", "no-progress", "lost-updates", "rewritten-weights"),

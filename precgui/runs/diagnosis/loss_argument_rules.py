@@ -235,7 +235,39 @@ def applied_twice(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def policy_ratios(m: Measurements) -> Answer:
+    """A clipped ratio of policies that is none."""
+    rows = [row for row in m.fact_rows("policy_ratios") if whole(row, "count") >= _FEWEST_STEPS]
+    if not m.own_loop or not m.n or not m.fact("census"):
+        return None
+    if not rows:
+        return RuledOut(
+            "policy-ratio", L_("because no difference was seen in two steps that is clipped around 1, nearly all of it")
+        )
+    row, step = rows[0], whole(rows[0], "step")
+    share, low, high = number(row, "share"), number(row, "low"), number(row, "high")
+    proof = Evidence(
+        L_("clamp(a - b, 1 - c, 1 + c), of which > 0.9 is below 1 - c; one of a and b learns"),
+        {"step": step, "share": share, "low": low, "high": high},
+        Sentence(
+            "In {row_count} of the steps that were looked at, the last one step {step}, a difference of numbers that "
+            "learn and others that do not is clipped to {low:.3g} and {high:.3g}, and {share} of it is below that.",
+            row_count=whole(row, "count"), step=step, low=low, high=high, share=percent(share),
+        ),
+    )  # fmt: skip
+    return [
+        Finding(
+            "policy-ratio", "warning",
+            L_("The ratio of policies is a difference of logarithms, not its exponential: clipping leaves no gradient"),
+            step, int(m.steps[-1]), (proof,),
+            L_("Take ratio = torch.exp(new_log_probs - old_log_probs) before it is clipped."), 0.9,
+            "Schulman et al. 2017", certainty="exact", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
 RULES = (
+    Rule("policy-ratio", "C", L_("Is the ratio that is clipped around 1 one?"), policy_ratios),
     Rule("applied-twice", "C", L_("Does the loss get scores, not probabilities?"), applied_twice),
     Rule("broadcast-loss", "C", L_("Does the loss compare each output with its own target?"), broadcast_loss),
     Rule(_NAME, "C", L_("Are losses given the numbers that they take?"), loss_arguments),

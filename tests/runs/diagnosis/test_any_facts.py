@@ -115,6 +115,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "narrow_state": [{"state": "codes", "format": "uint8"}, {"operation": "round", "format": "fp32", "step": 2}],
     "hidden_parameters": [{"parameters": 2, "elements": 64, "trained": 8, "modules": ["0"], "step": 8}],
     "untrained_parameters": [{"names": ["0.weight"], "parameters": 1, "step": 8}],
+    "policy_ratios": [{"step": 8, "count": 2, "share": 0.95, "low": 0.8, "high": 1.2, "numbers": 64}],
     "unused_terms": _each_step({"terms": 2, "unused": 1, "optimizer": "Adam", "reaches": ["1.weight"]}),
     "unshifted_targets": _each_step({"positions": 64}),
     "batches": _each_step(
