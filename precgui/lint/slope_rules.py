@@ -175,7 +175,7 @@ def _is_of_relu(source: Source, argument: ast.expr) -> bool:
     node: ast.AST | None = argument
     for _ in range(8):
         if isinstance(node, ast.Call):
-            return last_name(source, node) == "relu" or last_layer(source, node) == "ReLU"
+            return last_name(source, node) == "relu" or last_layer(source, node) == "relu"
         if node is None:
             return False
         held = handed_on(source, node)

@@ -34,6 +34,15 @@ def test_that_the_line_and_the_sentence_name_the_call() -> None:
     assert found.severity == "warning" and found.line == 7  # clipping sees gradients that are too large
 
 
+def test_that_a_branch_behind_relu_is_an_info_since_relu_leaves_nan_out() -> None:
+    text = values.trained("torch.where(x > 0, torch.log(x), 0.0)")
+    [found] = check(text)
+    assert (found.line, found.severity) == (8, "warning") and "log" in found.title
+    for behind in (text.replace("nn.Linear(16, 9)", "nn.ReLU()"), text.replace("f(net(x))", "f(F.relu(net(x)))")):
+        [found] = check(behind)
+        assert found.severity == "info" and "ReLU" in found.title
+
+
 def test_that_a_backward_pass_without_scaling_is_named_where_it_is() -> None:
     [found] = check(LOOP.replace("scaler.scale(loss)", "loss"))
     assert found.rule == "scaler-not-used" and found.line == 9
