@@ -11,6 +11,7 @@ from precgui.errors import SentenceError
 from precgui.events import Severity
 from precgui.lint import (
     dtype_rules,
+    half_gradients,
     integer_rules,
     library_rules,
     loop_rules,
@@ -61,6 +62,7 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
     **slope_rules.RULES,
     **overflow_rules.RULES,
     **integer_rules.RULES,
+    **half_gradients.RULES,
 }
 
 

@@ -1,4 +1,4 @@
-"""Losses and functions of probabilities that lose digits, or that are not the ones that are meant."""
+"""Losses, dropout and functions of probabilities that lose digits, or that are not the ones that are meant."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ _SENSITIVE = (
     "binary_cross_entropy", "logsumexp", "layer_norm", "normalize",
 )  # fmt: skip
 _MOST_VALUES = 16  # that are assigned to one variable
+_MOST_CALLS = 64  # of one kind in a script
+_DROPOUTS = (
+    "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout",
+)  # fmt: skip
+_ON_PURPOSE = ("mcdropout", "montecarlo")  # without spaces and underscores
 _HALF_SMALLEST = 2.0**-25  # what is not larger is rounded to zero in FP16
 _LOW_RESULTS = ("sigmoid", "tanh", "std", "var", "mean")  # of operations that autocast leaves in FP16
 _STABLE = {
@@ -232,6 +237,53 @@ def _with_epsilon(source: Source, node: ast.AST) -> tuple[ast.expr | None, float
     return None, None
 
 
+def dropout_in_evaluation(source: Source) -> Mistakes:
+    """A function for dropout in a module that does not hear of eval(), which the script calls."""
+    if not any(site.owner and not site.node.args for site in source.of("eval")):
+        return
+    text = source.text.lower().replace("_", "").replace(" ", "")
+    if any(word in text for word in _ON_PURPOSE):
+        return
+    for site in source.of(*_DROPOUTS, "scaled_dot_product_attention")[:_MOST_CALLS]:
+        function, call = source.scope(site.node), site.node
+        own = source.parent(function)
+        is_module = isinstance(own, ast.ClassDef) and any(source.name_of(each).endswith("Module") for each in own.bases)
+        if not is_module or not site.name.startswith("torch.nn.functional."):
+            continue
+        rate = keyword(call, "p", 1) if site.method in _DROPOUTS else keyword(call, "dropout_p", 4)
+        if site.method in _DROPOUTS and keyword(call, "training", 2) is not None:
+            continue
+        if any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args):
+            continue
+        if site.method not in _DROPOUTS and not _is_rate(source, rate):
+            continue
+        if constant(source, rate) == 0 or _hears_of_training(source, function, rate):
+            continue
+        yield (
+            site.line, "warning", Sentence(
+                "{method} drops elements after model.eval(), too: it is not told whether the module trains",
+                method=site.method,
+            ),
+            L_("training=self.training, or a module (torch.nn.Dropout)") if site.method in _DROPOUTS
+            else L_("dropout_p=p if self.training else 0.0"),
+        )  # fmt: skip
+
+
+def _is_rate(source: Source, rate: ast.expr | None) -> bool:
+    """Whether a rate is written out or an attribute; as an argument it may be 0 in evaluation."""
+    return rate is not None and (isinstance(rate, ast.Attribute) or constant(source, rate) is not None)
+
+
+def _hears_of_training(source: Source, function: ast.AST, rate: ast.expr | None) -> bool:
+    """Whether the function of a call, or the value of its rate, asks whether the module trains."""
+    variable = source.variable(rate) if rate is not None else None
+    values = source.variables.values(variable)[:_MOST_VALUES] if variable is not None else []
+    below = [*source.walk(function), *(part for each in values if each is not None for part in source.walk(each))]
+    return any((isinstance(each, ast.Attribute) and each.attr == "training")
+               or (isinstance(each, ast.Name | ast.arg) and "train" in getattr(each, "id", getattr(each, "arg", "")))
+               for each in below)  # fmt: skip
+
+
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "fp16-by-hand": low_by_hand,
     "log-of-probability": log_of_probability,
@@ -239,4 +291,5 @@ RULES: dict[str, Callable[[Source], Mistakes]] = {
     "broadcast-loss": broadcast_loss,
     "bce-in-autocast": bce_in_autocast,
     "epsilon-below-fp16": vanishing_epsilon,
+    "dropout-in-evaluation": dropout_in_evaluation,
 }

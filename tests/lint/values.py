@@ -82,6 +82,38 @@ class Task:
             self.opt.step()
 """
 
+HALF = """
+import torch
+model = torch.nn.Linear(8, 8).cuda().half()
+masters = [p.detach().clone().float() for p in model.parameters()]
+optimizer = torch.optim.SGD(masters, lr=0.01)
+def step(x, y):
+    loss = torch.nn.functional.mse_loss(model(x.half()).float(), y)
+    model.zero_grad()
+    (loss * 4096.0).backward()
+    for m, p in zip(masters, model.parameters()):
+        p.grad.div_(4096.0)
+        m.grad = p.grad.float()
+    optimizer.step()
+"""
+DROPPED = """
+import torch
+import torch.nn.functional as F
+class Net(torch.nn.Module):
+    def __init__(self, p):
+        super().__init__()
+        self.p = p
+        self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 2)
+    def forward(self, x):
+        x = F.relu(self.first(x))
+        x = F.dropout(x, self.p)
+        return self.last(x)
+net = Net(0.5)
+net.eval()
+print(net(x))
+"""
+ATTENTION = DROPPED.replace("F.dropout(x, self.p)", "F.scaled_dot_product_attention(x, x, x, dropout_p=self.p)")
+
 
 def trained(value: str, before: str = "", text: str = TRAINED) -> str:
     """A script that takes gradients through an expression of x, which a model gave, with a line before it."""
@@ -156,6 +188,20 @@ FAULTS: dict[str, list[str]] = {
         "import torch\nscale = w.abs().max() / 128\nq = (w / scale).round().to(dtype=torch.int8)\n",
         "import torch\nclass Step(torch.nn.Module):\n    def __init__(self):\n        self.scale = torch.nn.Parameter(torch.ones(1))\n"
         "    def codes(self, x):\n        return (torch.round(x / self.scale) + 128).to(torch.uint8)\n",
+    ],
+    "gradients-divided-in-fp16": [
+        HALF, HALF.replace("p.grad.div_(4096.0)", "p.grad.data /= 4096.0"), HALF.replace("p.grad.div_(4096.0)", "p.grad = p.grad / 4096.0"),
+        HALF.replace("4096.0", "scale").replace("p.grad.div_(scale)", "p.grad.mul_(1.0 / scale)"),
+        HALF.replace("        p.grad.div_(4096.0)\n", "").replace("p.grad.float()", "(p.grad / 4096.0).float()"),
+        HALF.replace("        p.grad.div_(4096.0)\n", "").replace("p.grad.float()", "p.grad.detach().div(4096.0).to(torch.float32)"),
+        HALF.replace("m.grad = p.grad.float()", "m.grad.copy_(p.grad)"),
+        HALF.replace("(loss * 4096.0).backward()", "scaled = 4096.0 * loss\n    scaled.backward()"),
+    ],
+    "dropout-in-evaluation": [
+        DROPPED, DROPPED.replace("self.p)", "p=0.1)"), DROPPED.replace("F.dropout(x, self.p)", "F.dropout2d(x)"),
+        DROPPED.replace("import torch.nn.functional as F", "from torch.nn import functional as F"), ATTENTION,
+        DROPPED.replace("F.dropout(x", "torch.nn.functional.alpha_dropout(x"),
+        DROPPED.replace("import torch.nn.functional as F", "import torch.nn.functional as F\nfrom torch.nn.functional import dropout").replace("F.dropout(", "dropout("),
     ],
 }  # fmt: skip
 SOUND: dict[str, list[str]] = {
@@ -242,5 +288,22 @@ SOUND: dict[str, list[str]] = {
         "import torch\nscale = w.std() / 127\nq = torch.fake_quantize_per_tensor_affine(w, scale, 0, -128, 127)\n",
         "import torch\nq = (image * 255).round().to(torch.uint8)\n", "import torch\nscale = w.std()\nq = (w / scale).to(torch.float16)\n",
         "import torch\nscale = (w.max() - w.min()) / 255\nq = torch.round((w - w.min()) / scale).to(torch.uint8)\n",
+    ],
+    "gradients-divided-in-fp16": [
+        HALF.replace("        p.grad.div_(4096.0)\n", "").replace("p.grad.float()", "p.grad.float() / 4096.0"),
+        HALF.replace("        p.grad.div_(4096.0)\n", "").replace("p.grad.float()", "p.grad.float()\n        m.grad.div_(4096.0)"),
+        HALF.replace(".half()\n", ".bfloat16()\n", 1), HALF.replace(".cuda().half()\n", ".cuda()\n"), HALF.replace("p.grad.div_(4096.0)", "p.grad.div_(8)"),
+        HALF.replace("        m.grad = p.grad.float()\n", ""),
+        # A quotient that is looked at only; the gradient itself is widened first.
+        HALF.replace("p.grad.div_(4096.0)", "norm = (p.grad / 4096.0).norm()").replace("p.grad.float()", "p.grad.float() / 4096.0"),
+        HALF.replace(".cuda().half()\n", ".cuda().half()\nmodel.float()\n"), HALF.replace("(loss * 4096.0)", "loss"),
+    ],
+    "dropout-in-evaluation": [
+        DROPPED.replace("self.p)", "self.p, training=self.training)"), DROPPED.replace("self.p)", "self.p, self.training)"),
+        DROPPED.replace("        x = F.dropout", "        if self.training:\n            x = F.dropout"), DROPPED.replace("net.eval()\n", ""),
+        DROPPED.replace("self.p)", "self.p if self.training else 0.0)"), DROPPED.replace("F.dropout(x, self.p)", "self.drop(x)"),
+        ATTENTION.replace("dropout_p=self.p", "dropout_p=self.p if self.training else 0.0"), ATTENTION.replace("dropout_p=self.p", "dropout_p=0.0"),
+        ATTENTION.replace(", dropout_p=self.p", ""), DROPPED.replace("net.eval()", "net.eval()  # Monte Carlo: averaged over 20 passes"),
+        DROPPED.replace("F.dropout(x, self.p)", "torch.dropout(x, self.p, self.training)"),
     ],
 }  # fmt: skip
