@@ -10,6 +10,7 @@ from pathlib import Path
 from precgui.errors import SentenceError
 from precgui.events import Severity
 from precgui.lint import (
+    count_rules,
     dtype_rules,
     half_gradients,
     integer_rules,
@@ -62,6 +63,7 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
     **slope_rules.RULES,
     **overflow_rules.RULES,
     **integer_rules.RULES,
+    **count_rules.RULES,
     **half_gradients.RULES,
 }
 

@@ -38,7 +38,7 @@ _MIDDLES = (127, 128)  # zero points of bytes: numbers below them wrap around
 def wrapping_difference(source: Source) -> Mistakes:
     """A difference of bytes, or of other narrow whole numbers, that is taken before they are widened."""
     for node in source.nodes:
-        pair = _difference(source, node)
+        pair = difference(source, node)
         kinds = {_narrow_type(source, each) for each in pair if number(each) is None}
         kind = next(iter(kinds), "")
         if len(kinds) != 1 or not kind or _is_compared(source, node):
@@ -58,7 +58,7 @@ def _is_middle(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value in _MIDDLES
 
 
-def _difference(source: Source, node: ast.AST) -> list[ast.expr]:
+def difference(source: Source, node: ast.AST) -> list[ast.expr]:
     """Both sides of a difference; of diff(x), x twice; of what is none, nothing."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
         return [node.left, node.right]

@@ -114,6 +114,42 @@ print(net(x))
 """
 ATTENTION = DROPPED.replace("F.dropout(x, self.p)", "F.scaled_dot_product_attention(x, x, x, dropout_p=self.p)")
 
+TIMES = """
+import torch
+import pandas as pd
+table = pd.read_csv("trips.csv", parse_dates=["start"])
+t = torch.tensor((table["start"].astype("int64") // 10**9).values, dtype=torch.float32)
+gaps = t[1:] - t[:-1]
+"""
+STAMPS = """
+import time
+import numpy as np
+stamps = [event.timestamp() for event in events]
+t = np.array(stamps, dtype=np.float32)
+gaps = np.diff(t)
+"""
+COUNTED = """
+import torch
+def accuracy(net, loader):
+    right = torch.zeros((), dtype=torch.float16, device="cuda")
+    total = 0
+    for x, y in loader:
+        right += (net(x).argmax(1) == y).sum()
+        total += len(y)
+    return right / total
+"""
+METER = """
+import torch
+class Meter(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(1).half())
+    def update(self, y):
+        self.seen += y.numel()
+for x, y in loader:
+    meter.update(y)
+"""
+
 
 def trained(value: str, before: str = "", text: str = TRAINED) -> str:
     """A script that takes gradients through an expression of x, which a model gave, with a line before it."""
@@ -202,6 +238,18 @@ FAULTS: dict[str, list[str]] = {
         DROPPED.replace("import torch.nn.functional as F", "from torch.nn import functional as F"), ATTENTION,
         DROPPED.replace("F.dropout(x", "torch.nn.functional.alpha_dropout(x"),
         DROPPED.replace("import torch.nn.functional as F", "import torch.nn.functional as F\nfrom torch.nn.functional import dropout").replace("F.dropout(", "dropout("),
+    ],
+    "unix-seconds-in-fp32": [
+        TIMES, STAMPS, TIMES.replace("t[1:] - t[:-1]", "torch.diff(t)"), TIMES.replace("t[1:] - t[:-1]", "t - t[0]"),
+        TIMES.replace(', parse_dates=["start"]', "").replace("t = torch", 'table["start"] = pd.to_datetime(table["start"])\nt = torch'),
+        "import torch\nfrom datetime import datetime\nt = torch.FloatTensor([d.timestamp() for d in dates])\nspan = t - t[0]\n",
+        "import numpy as np, pandas as pd\ndates = pd.to_datetime(rows)\nt = (dates.astype('int64') / 1e9).to_numpy().astype(np.float32)\ngaps = t[1:] - t[:-1]\n",
+    ],
+    "counts-in-16-bits": [
+        COUNTED, METER, COUNTED.replace("float16", "bfloat16"), COUNTED.replace("right += (net(x).argmax(1) == y).sum()", "right.add_((net(x).argmax(1) == y).sum())"),
+        COUNTED.replace('torch.zeros((), dtype=torch.float16, device="cuda")', "0").replace(").sum()", ").half().sum()"),
+        COUNTED.replace('torch.zeros((), dtype=torch.float16, device="cuda")', "torch.tensor(0.0).half()").replace("(net(x).argmax(1) == y)", "net(x).argmax(1).eq(y)"),
+        METER.replace("y.numel()", "y.shape[0]"),
     ],
 }  # fmt: skip
 SOUND: dict[str, list[str]] = {
@@ -305,5 +353,20 @@ SOUND: dict[str, list[str]] = {
         ATTENTION.replace("dropout_p=self.p", "dropout_p=self.p if self.training else 0.0"), ATTENTION.replace("dropout_p=self.p", "dropout_p=0.0"),
         ATTENTION.replace(", dropout_p=self.p", ""), DROPPED.replace("net.eval()", "net.eval()  # Monte Carlo: averaged over 20 passes"),
         DROPPED.replace("F.dropout(x, self.p)", "torch.dropout(x, self.p, self.training)"),
+    ],
+    "unix-seconds-in-fp32": [
+        TIMES.replace("float32", "float64"), STAMPS.replace("float32", "float64"), TIMES.replace("gaps = t[1:] - t[:-1]", "years = t / 31557600"),
+        STAMPS.replace("event.timestamp()", "event.timestamp() - first"), TIMES.replace("gaps = t[1:] - t[:-1]", "t = (t - t.min()) / (t.max() - t.min())"),
+        TIMES.replace(', parse_dates=["start"]', ""), STAMPS.replace("gaps = np.diff(t)", "other = np.diff(x)"),
+        TIMES.replace('(table["start"].astype("int64") // 10**9)', '(table["start"].astype("int64") // 10**9 - 1600000000)'),
+        "import time, torch\nstart = time.time()\nstep()\nspent = torch.tensor(time.time() - start, dtype=torch.float32)\n",
+    ],
+    "counts-in-16-bits": [
+        COUNTED.replace("float16", "float32"), COUNTED.replace("float16", "long"), METER.replace(".half()", ""),
+        COUNTED.replace('torch.zeros((), dtype=torch.float16, device="cuda")', "0"), COUNTED.replace("    for x, y in loader:", "    for x, y in loader:\n        right = torch.zeros((), dtype=torch.float16)"),
+        COUNTED.replace("right += (net(x).argmax(1) == y).sum()", "right += net(x).half().mean()"),
+        COUNTED.replace("for x, y in loader", "for x in range(100)").replace("right += (net(x).argmax(1) == y).sum()", "right += 1"),
+        COUNTED.replace('torch.zeros((), dtype=torch.float16, device="cuda")', "0").replace(").sum()", ").half().sum().item()").replace("right += ", "right = right + "),
+        COUNTED.replace('torch.zeros((), dtype=torch.float16, device="cuda")', "0").replace(").sum()", ").half().sum(dtype=torch.float32)"),
     ],
 }  # fmt: skip
