@@ -27,6 +27,7 @@ _MADE_SAFE = {
     "relu6", "softplus", "exp", "sigmoid", "softmax", "nan_to_num", "hardtanh", "minimum", "min",
 }  # fmt: skip
 _UNDEFINED = {"log": "log", "log2": "log2", "log10": "log10", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "1 / x"}
+_AT_ZERO = {"log", "log2", "log10", "1 / x", "x / y"}  # not differentiable at 0; a condition of 1 or more is for others
 _ANGLES = {"acos": "acos", "arccos": "acos", "asin": "asin", "arcsin": "asin"}
 _OF_COSINES = {
     "matmul", "mm", "bmm", "einsum", "dot", "inner", "sum", "mean", "normalize", "cosine_similarity", "trace",
@@ -41,7 +42,8 @@ def chosen_too_late(source: Source) -> Mistakes:
     0 times an infinite slope is NaN in the backward pass."""
     for condition, branch in _choices(source):
         for unsafe, argument, name in _undefined(source, branch):
-            if not _asks_for(source, condition, argument) or _is_safe(source, argument):
+            limit = _asks_for(source, condition, argument)
+            if limit is None or (name in _AT_ZERO and abs(limit) >= 1) or _is_safe(source, argument):
                 continue
             if not is_differentiated(source, unsafe):
                 continue
@@ -108,23 +110,24 @@ def _is_root(source: Source, exponent: ast.expr) -> bool:
     return value is not None and value < 1 and value != 0
 
 
-def _asks_for(source: Source, condition: ast.expr, argument: ast.expr) -> bool:
-    """Whether a condition compares the argument of a function with a number."""
+def _asks_for(source: Source, condition: ast.expr, argument: ast.expr) -> float | None:
+    """The number that a condition compares the argument of a function with, None where it compares something else."""
     written = definition(source, condition) if isinstance(condition, ast.Name) else condition
     while isinstance(written, ast.UnaryOp):
         written = written.operand
     if isinstance(written, ast.Call):
         operand, given = operand_of(source, written), arguments_of(source, written)
         compares = last_name(source, written) in ("gt", "ge", "lt", "le", "eq", "ne") and bool(given)
-        return compares and operand is not None and _same(operand, argument) and constant(source, given[0]) is not None
+        own = compares and operand is not None and _same(operand, argument)
+        return constant(source, given[0]) if own else None
     if not isinstance(written, ast.Compare) or len(written.ops) != 1:
-        return False
+        return None
     sides = [written.left, written.comparators[0]]
-    numbers = [each for each in sides if constant(source, each) is not None]
+    numbers = [value for each in sides if (value := constant(source, each)) is not None]
     others = [each for each in sides if constant(source, each) is None]
     if len(numbers) != 1 or len(others) != 1:
-        return False
-    return _same(_inner(source, others[0]), argument) or _same(others[0], argument)
+        return None
+    return numbers[0] if _same(_inner(source, others[0]), argument) or _same(others[0], argument) else None
 
 
 def _inner(source: Source, node: ast.expr) -> ast.expr:

@@ -267,6 +267,8 @@ SOUND: dict[str, list[str]] = {
         trained("torch.where(x > 0, torch.log(x.clamp(min=1e-8)), 0.0)"), trained("torch.where(x > 0, torch.log(x + 1e-8), 0.0)"),
         trained("torch.where(x > 0, x.masked_fill(x <= 0, 1).sqrt(), 0.0)"), trained("torch.where(y > 0, x / y.clamp(min=1), x)"),
         trained("torch.where(x > 0, x, 0.01 * x)"), trained("torch.where(x > 0, x ** 2, x)"), trained("torch.where(x > 3, x / 2, x)"),
+        # What is longer than 1 is made shorter: asks for no zero.
+        trained("torch.where(norm > 1, x / norm, x)", "norm = x.norm(dim=-1, keepdim=True)"), trained("torch.where(x > 1, torch.log(x), x - 1)"),
         trained("torch.where(x > 0, torch.log(x), 0.0)").replace("    loss.backward()\n", ""),
         trained("torch.where(x > 0, torch.log(x), 0.0)").replace("def f", "@torch.no_grad()\ndef f"),
         trained("torch.where(x > 0, torch.log(x), 0.0)").replace("f(net(x)).mean()", "F.mse_loss(net(x), f(x))"),
@@ -322,6 +324,7 @@ SOUND: dict[str, list[str]] = {
         "import cv2\na = cv2.imread('a.png')\nb = cv2.imread('b.png')\nd = cv2.absdiff(a, b)\n",
         "import cv2\na = cv2.imread('a.png')\nb = cv2.imread('b.png')\nsame = (a - b != 0).any()\ninverse = 255 - a\n",
         "import torch\nmask = (x > 0).byte()\nother = (y > 0).to(torch.uint8)\nleft = mask - other\n",
+        "import torch\nvalid = x > 0\nmask = valid.byte()\nother = torch.logical_and(valid, y).byte()\nleft = mask - other - (~valid).byte()\n",
         "import torch\nx = images.byte()\ny = x - 127.5\nz = x - mean\n", "import torch\nx = images.byte() / 255\ny = x[1:] - x[:-1]\n",
         "import torch\nlabels = torch.tensor(rows, dtype=torch.uint8)\nlabels = labels - 1\n",
         "import cv2\na = cv2.imread('a.exr', cv2.IMREAD_UNCHANGED)\nb = cv2.imread('b.exr', cv2.IMREAD_UNCHANGED)\nd = a - b\n",
