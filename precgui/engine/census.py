@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
 from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
@@ -18,7 +17,7 @@ from precgui.engine.lost_digits import After, LostDigits
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.shadow.loop_tape import LoopTape
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard, guarded
-from precgui.engine.torch_private import TorchDispatchMode, graph_task, operation_name, packet_name
+from precgui.engine.torch_private import TorchDispatchMode, flop_formula, graph_task, operation_name, packet_name
 from precgui.sentences import L_, Sentence, together
 
 _MOST_MODULES = 300  # in the record; the rest is summed up
@@ -134,7 +133,7 @@ class Census(TorchDispatchMode):
         if operands[0].dtype in SHORT_DTYPES and packet_name(func) in _ANGLES and operands[0].numel():
             largest = float(operands[0].detach().abs().max())
             self._angle = max(self._angle, (largest, dtype_name(operands[0].dtype), self._module()))
-        count = flop_registry.get(func.overloadpacket) or _RECURRENT.get(packet_name(func))
+        count = flop_formula(func) or _RECURRENT.get(packet_name(func))
         if count is not None:
             module = self._module()
             place = ATTENTION if "attention" in str(func) and ATTENTION in self._labels else module

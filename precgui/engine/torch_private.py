@@ -22,6 +22,7 @@ from torch.overrides import _get_current_function_mode_stack as function_modes
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._python_dispatch import _disable_current_modes as dispatch_modes_disabled
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils.flop_counter import flop_registry
 
 __all__ = [
     "BatchNormNd", "ConvNd", "ConvTransposeNd", "DisableTorchFunction", "TorchDispatchMode", "aten_names",
@@ -29,7 +30,8 @@ __all__ = [
     "disable_dynamo",
     "dispatch_mode_at", "dispatch_modes",
     "dispatch_modes_disabled",
-    "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_copy_", "foreach_lerp_", "foreach_norm",
+    "export_errors", "fake_shape_errors", "fake_tensor_mode", "flop_formula", "foreach_copy_", "foreach_lerp_",
+    "foreach_norm",
     "function_modes", "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled",
     "is_traceable_wrapper_subclass", "may_be_compiled", "memory_profiler", "named_fused_kernels", "node_number",
     "onednn", "onednn_enabled", "operation_name", "operation_types", "process_group_store", "quantized_operations",
@@ -76,6 +78,17 @@ def packet_name(func: Any) -> str:
 def operation_name(func: Any) -> str:
     """As `packet_name`, without the library where that is `aten`, such as `mul_`."""
     return packet_name(func).removeprefix("aten.")
+
+
+@functools.cache
+def flop_formula(func: Any) -> Any:
+    """torch's count of the FLOPs of an operation that a dispatch mode is told of; None where it has none.
+
+    torch 2.11 has none of attention on the CPU, whose operands are those of the same operation on CUDA.
+    """
+    packet = func.overloadpacket
+    on_cuda = operation_name(func).replace("_flash_attention_for_cpu", "_flash_attention")
+    return flop_registry.get(packet) or flop_registry.get(getattr(torch.ops.aten, on_cuda, packet))
 
 
 def as_list(value: Any) -> list[Any]:

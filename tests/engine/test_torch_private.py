@@ -116,6 +116,28 @@ def test_that_tracing_and_transforms_are_noticed() -> None:
     assert isinstance(private.may_be_compiled(), bool)
 
 
+def test_that_the_flops_of_attention_are_counted_on_the_cpu_too() -> None:
+    found: dict[str, int] = {}
+
+    class Counting(private.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if (count := private.flop_formula(func)) is not None:
+                found[private.operation_name(func)] = int(count(*args, **(kwargs or {}), out_val=out))
+            return out
+
+    query = torch.randn(2, 3, 16, 8, requires_grad=True)
+    with Counting():
+        nn.functional.scaled_dot_product_attention(query, query, query).sum().backward()
+        torch.ones(4, 5) @ torch.ones(5, 6)
+    one_product = 2 * 2 * 3 * 16 * 16 * 8
+    assert found == {
+        "_scaled_dot_product_flash_attention_for_cpu": 2 * one_product,
+        "_scaled_dot_product_flash_attention_for_cpu_backward": 5 * one_product,
+        "mm": 2 * 4 * 5 * 6,
+    }
+
+
 class _Own(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import flop_registry
 
 from precgui.config import RunConfig
 from precgui.engine import device as devices
@@ -37,7 +36,7 @@ from precgui.engine.profile.paired import (
 )
 from precgui.engine.profile.predict import predicted_ledger
 from precgui.engine.profile.recorded_call import RecordedCall, RecordedUse, recorded_call
-from precgui.engine.torch_private import graph_task, named_fused_kernels, operation_name, tree_leaves
+from precgui.engine.torch_private import flop_formula, graph_task, named_fused_kernels, operation_name, tree_leaves
 from precgui.planner.ledger import difference_sentence, residual
 from precgui.sentences import L_, Sentence
 
@@ -336,7 +335,7 @@ class OperationCounts(Census):
         count.calls += 1
         count.bytes += sum(t.numel() * t.element_size() for t in tensors)
         operands = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.is_floating_point()]
-        if operands and (flops := flop_registry.get(func.overloadpacket)) is not None:
+        if operands and (flops := flop_formula(func)) is not None:
             flops_of_call = int(flops(*args, **(kwargs or {}), out_val=out))
             count.flops += flops_of_call
             call = recorded_call(func, args, kwargs or {}, out, flops_of_call)
