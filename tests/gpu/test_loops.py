@@ -91,6 +91,8 @@ def test_that_a_recorder_makes_the_host_wait_once_in_a_step(
         for way, file in (("alone", None), ("recorded", tmp_path / "run.h5")):
             waits.taken()
             run_loop(of_name(name), DEVICE, STEPS, file, lambda way=way: steps[way].append(waits.taken()))
+    with open_run(tmp_path / "run.h5") as run:
+        assert (run.status, run.message, run.steps) == ("completed", "", STEPS)
     for way, counted in steps.items():
         tell(f"waits of loop {name}, {way}: {[sum(each.values()) for each in counted]}")
     if REHEARSED:

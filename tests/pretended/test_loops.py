@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,6 +70,30 @@ def test_that_the_cost_of_a_recording_is_timed_on_the_gpu_of_the_model(rows: dic
     before, after = (rows[name]["records"] for name in (list(OWN_WAITS)[-1], "second"))  # one after the other
     assert after[0] == before[0]
     assert after[1] > before[1]
+
+
+_COUNTED = """
+import json
+from pathlib import Path
+import pytest
+from precgui import open_run
+from tests.devices.foreign_loops import run_loop
+from tests.gpu.waits import counted_waits
+def print_counted(path):
+    steps = []
+    with counted_waits(pytest.MonkeyPatch()) as waits:
+        run_loop("plain", "cuda:0", 6, Path(path), lambda: steps.append(sum(waits.taken().values())))
+    with open_run(path) as run:
+        print("ROW " + json.dumps([run.status, str(run.message), run.steps, steps]))
+"""
+
+
+def test_that_the_waits_of_a_recorder_can_be_counted_on_a_gpu(on_pretended_gpu: Script, tmp_path: Path) -> None:
+    """The counter of `tests/gpu` ended recordings after their first step, and so counted none of their waits."""
+    path = str(tmp_path / "run.h5")
+    (row,) = rows_of(on_pretended_gpu, [f"print_counted({path!r})"], begin=_COUNTED)
+    assert row[:3] == ["completed", "", 6]
+    assert all(1 <= count <= 2 for count in row[3][2:]), row[3]
 
 
 def test_that_steps_with_fused_attention_are_made_again_in_fp64(rows: dict[str, dict[str, Any]]) -> None:
