@@ -16,12 +16,15 @@ from precgui.sentences import L_, Sentence
 
 _MOST_STEPS = 12  # from one expression to the next
 _EXACT_UP_TO = {"bf16": 256, "fp16": 2048}  # all whole numbers
+_LOW_WORDS = ("half", "float16")  # bfloat16, too
 _MAKERS = ("zeros", "tensor", "new_zeros", "zeros_like", "full")
 _CASTS = {*CASTS, "to", "type", "item", "long", "int"}
 
 
 def seconds_in_fp32(source: Source) -> Mistakes:
     """Differences of Unix seconds that were cast to FP32 as they are, which holds multiples of 128 of them only."""
+    if not source.of("timestamp", "time", "to_datetime", "read_csv", "read_table", "date_range"):
+        return
     for node in source.nodes:
         for cast, value in _casts_to_fp32(source, node):
             if _is_unix_time(source, value) and _is_differenced(source, cast):
@@ -143,6 +146,8 @@ def _is_differenced(source: Source, cast: ast.expr) -> bool:
 
 def counts_in_16_bits(source: Source) -> Mistakes:
     """Counts that are added up in FP16 or BF16 over a loop, which hold no odd number above 2048 and 256."""
+    if not any(word in source.text for word in _LOW_WORDS):
+        return
     for node in source.nodes:
         target, value = _added(node)
         if target is None or value is None or not source.repeats(node):

@@ -15,6 +15,7 @@ from precgui.sentences import L_, Sentence
 _MOST_CALLS = 64  # of one kind in a script
 _MOST_STEPS = 12  # from one expression to the next
 _NARROW = {"uint8": "uint8", "int8": "int8", "uint16": "uint16"}
+_NARROW_WORDS = ("int8", "uint16", "byte", "char", "imread", "imdecode", "decode_", "read_image", "PIL")
 _METHODS = {"byte": "uint8", "char": "int8"}
 _IMAGES = {"cv2.imread", "cv2.imdecode", "torchvision.io.read_image", "torchvision.io.decode_image",
            "torchvision.io.decode_jpeg", "torchvision.io.decode_png", "imageio.imread", "imageio.v2.imread",
@@ -37,6 +38,8 @@ _MIDDLES = (127, 128)  # zero points of bytes: numbers below them wrap around
 
 def wrapping_difference(source: Source) -> Mistakes:
     """A difference of bytes, or of other narrow whole numbers, that is taken before they are widened."""
+    if not any(word in source.text for word in _NARROW_WORDS):
+        return
     for node in source.nodes:
         pair = difference(source, node)
         kinds = {_narrow_type(source, each) for each in pair if number(each) is None}

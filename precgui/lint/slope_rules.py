@@ -16,6 +16,7 @@ from precgui.lint.origins import (
     last_name,
     operand_of,
     origins,
+    takes_gradients,
 )
 from precgui.lint.source import CallSite, Mistakes, Source
 from precgui.lint.variables import NO_TEXT, path_text
@@ -40,6 +41,8 @@ _BOUNDED = {"clamp", "clamp_", "clip", "tanh", "sigmoid", "hardtanh", "minimum",
 def chosen_too_late(source: Source) -> Mistakes:
     """A logarithm, root or quotient in torch.where(), which leaves out the values that it is not defined for too late:
     0 times an infinite slope is NaN in the backward pass."""
+    if not takes_gradients(source):
+        return
     for condition, branch in _choices(source):
         for unsafe, argument, name in _undefined(source, branch):
             limit = _asks_for(source, condition, argument)
@@ -188,6 +191,8 @@ def _is_of_relu(source: Source, argument: ast.expr) -> bool:
 
 def root_of_zero_distance(source: Source) -> Mistakes:
     """The root of squared distances of all pairs of rows, those of each row to itself included, without an epsilon."""
+    if not takes_gradients(source):
+        return
     for node in source.nodes:
         squares = _under_root(source, node)
         if squares is None or not _is_of_all_pairs(source, squares) or not is_differentiated(source, squares):
