@@ -64,4 +64,5 @@ print("equal")
 def test_that_the_kernel_for_gpus_finds_what_the_loops_find() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
-    assert done.stdout.strip() == "equal", done.stderr
+    last = "\n".join(done.stderr.splitlines()[-30:])
+    assert (done.returncode, done.stdout.strip()) == (0, "equal"), f"code {done.returncode}, behind:\n{last}"
