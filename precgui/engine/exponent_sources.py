@@ -33,6 +33,12 @@ class ExponentSource:
     format: str  # of the exponential
     line: str
 
+    def row(self, numbers: Tensor) -> dict[str, Any]:
+        """The range of what goes into the exponential, by that of the output or parameter."""
+        ends = [self.factor * each + self.offset for each in numbers.tolist()]
+        return {"module": self.module, "parameter": self.parameter, "line": self.line, "format": self.format,
+                "low": min(ends), "high": max(ends)}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class _Origin:
@@ -57,7 +63,7 @@ class ExponentSources(Watcher):
         self.found: set[ExponentSource] = set()
 
     def facts(self) -> Facts:
-        """None: `Exponents` has them."""
+        """None: `SourceRanges` has them."""
         return {}
 
     def observe(self, call: OperationCall) -> None:
@@ -97,7 +103,7 @@ class ExponentSources(Watcher):
             self._origins[out] = origin if base is None or out.numel() > base.numel() else replace(
                 origin, base=weakref.ref(out)
             )  # fmt: skip
-        elif (part := _part_of(base, out)) is not None:
+        elif (part := part_of(base, out)) is not None:
             self._origins[out] = replace(origin, base=None, part=part)
 
     def _note(self, origin: _Origin, low: str) -> None:
@@ -133,7 +139,7 @@ def _scaled(name: str, args: Any) -> tuple[Any, float, float] | None:
     return (args[0], *terms[name]) if name in terms and len(args) == 2 else None  # alpha is a third one
 
 
-def _part_of(base: Tensor, view: Tensor) -> Part | None:
+def part_of(base: Tensor, view: Tensor) -> Part | None:
     """The range of one dimension of a tensor that a view shows; None of other views."""
     start = view.storage_offset() - base.storage_offset()
     for dim in range(1, base.dim()):

@@ -259,7 +259,7 @@ class LoopWatch:
         if not loss_is_finite:
             self._later_steps.alarm()
         elif alarm:
-            self._later_steps.exponents.alarm()
+            self._later_steps.look_at_ranges()
         if self._telemetry is not None:
             self._telemetry.end(time_s, step_s, self._optimizers, alarm=alarm)
 
@@ -271,7 +271,7 @@ class LoopWatch:
     def look_at_batch(self) -> None:
         """The loss of this step is not finite: look for the reason in its batch, and in what went into exponentials."""
         self._later_steps.batches.alarm()
-        self._later_steps.exponents.alarm()
+        self._later_steps.look_at_ranges()
 
     def first_output(self) -> tuple[str, str]:
         """The first module whose output was not finite, or '', and why not all modules could be checked, or ''."""
@@ -295,7 +295,7 @@ class LoopWatch:
                 parts.callback(self._first_step.end)
             for close in (
                 self._later_steps.leave,
-                self._later_steps.exponents.close,
+                self._later_steps.close_ranges,
                 self._order_of_loop.close,
                 self._passes.close,
                 *(each.remove for each in self._handles),

@@ -36,6 +36,7 @@ from precgui.engine.repeated_activations import RepeatedActivations
 from precgui.engine.sequence_axes import SequenceAxes
 from precgui.engine.shadow.loop_tape import LoopTape
 from precgui.engine.short_data import ShortData
+from precgui.engine.singular_sources import SingularSources
 from precgui.engine.softmax_axes import SoftmaxAxes
 from precgui.engine.stored_updates import After, StoredUpdates
 from precgui.engine.target_ranges import TargetRanges
@@ -58,10 +59,10 @@ from precgui.engine.write_times import WriteTimes
 from precgui.record.batches import Batches
 from precgui.record.emptied_moments import EmptiedMoments
 from precgui.record.exact_steps import ExactSteps
-from precgui.record.exponents import Exponents
 from precgui.record.gradient_edits import GradientEdits
 from precgui.record.later_numbers import LaterNumbers
 from precgui.record.rewritten_weights import RewrittenWeights
+from precgui.record.source_ranges import SourceRanges
 from precgui.record.zero_state import ZeroState
 from precgui.sentences import L_
 
@@ -87,16 +88,18 @@ class Watchers:
         self.rounding = RoundingSteps()
         self._masked, self.terms, self.sequences = MaskedRows(), UnusedTerms(model), SequenceAxes()
         self.exponents, arguments = ExponentSources(model), LossArguments()
+        self.singular = SingularSources()
         self._all: list[Watcher] = [
             self._cancellations, CoarseIntegers(model), BroadcastLosses(), LostValues(model), CoarseRoundings(model),
             RepeatedActivations(), HandQuantisers(model), quantised, self._finite, constants, FlatUnits(),
-            UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, arguments, ShortData(model),
+            UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, self.singular, arguments,
+            ShortData(model),
             self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
             MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
             self.terms, self.sequences, PolicyRatios(),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
-        self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, arguments]
+        self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments]
         self._inside: list[Watcher] = [self.hidden, products, axes]  # of those of the forward pass alone
         self._outside = [each for each in self._all if each not in (self._finite, *self._inside)]
         self.where: Callable[[], str | None] = lambda: None
@@ -206,7 +209,8 @@ class LaterSteps:
         self.watchers.rounded = self.edits.rounded
         self._rewritten, self._emptied, self._step = RewrittenWeights(later), EmptiedMoments(later), 0
         self._zero_state = ZeroState(later)
-        self.batches, self.exponents = Batches(later), Exponents(model, guard)
+        self.batches, self._exponents = Batches(later), SourceRanges(model, guard)
+        self._singular = SourceRanges(model, guard)
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}
@@ -228,8 +232,10 @@ class LaterSteps:
         if not self._active:
             return
         self._step, self._is_seen = step, False
-        self.exponents.follow(self.watchers.exponents.found)
-        self.exponents.begin(step)
+        self._exponents.follow(self.watchers.exponents.found)
+        self._exponents.begin(step)
+        self._singular.follow(self.watchers.singular.found)
+        self._singular.begin(step)
         self.batches.begin(step, in_full=step == 1 or step in _STEPS)
         self._rewritten.begin(step, trained)
         writes, watched = self.watchers.writes, self._watched == step - 1
@@ -280,6 +286,16 @@ class LaterSteps:
         """The loss of a step was not finite: the next step is watched, some times in a run."""
         self._again = True
 
+    def look_at_ranges(self) -> None:
+        """The loss or the gradients of a step were not finite: what the functions were taken of may tell why."""
+        self._exponents.alarm()
+        self._singular.alarm()
+
+    def close_ranges(self) -> None:
+        """Measure no ranges any more."""
+        self._exponents.close()
+        self._singular.close()
+
     def _is_watched(self, step: int) -> bool:
         is_between = step in _BETWEEN and self.watchers.stored.are_continual()
         is_expected = self.watchers.writes.is_expected(step) or self.watchers.stored.is_expected(step)
@@ -311,7 +327,7 @@ class LaterSteps:
         edits |= {"emptied_moments": self._emptied.facts(), "zero_state": self._zero_state.facts()}
         edits["narrow_state"] = [*self._zero_state.narrow(), *self.watchers.rounding.facts()["narrow_state"]]
         facts = self.watchers.facts() | edits | self.batches.facts() | {"exact_steps": self.exact.facts()}
-        facts["exponents"] = self.exponents.facts()
+        facts |= {"exponents": self._exponents.facts(), "singular_points": self._singular.facts()}
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
         news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}
         self._reported = sizes

@@ -67,6 +67,10 @@ _REASONS = {
     "schedules": L_("the rate has not changed, or no schedule was found when the recording ended"),
     "loss_arguments": L_("no loss was seen to be given other numbers than it takes in the steps that were looked at"),
     "exponents": L_("no learned number goes into an exponential, or no step was not finite"),
+    "singular_points": L_(
+        "no logarithm, root or angle in 16 bits of an output was seen, or no step was not finite, or none reached a "
+        "point without a derivative"
+    ),
     "masked_rows": L_("no softmax got a row of scores that is masked throughout in the steps that were looked at"),
     "target_ranges": L_("no loss of fixed targets of numbers was seen in the steps that were looked at"),
     "flat_units": L_("no activation functions were flat for most of their inputs in the last step that was looked at"),
@@ -83,7 +87,7 @@ _OF_OWN_LOOPS = (
     "zero_state", "narrow_state",
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
     "softmax_axes", "unused_terms", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",
-    "sequence_axes", "policy_ratios", "loss_arguments", "exponents", "masked_rows",
+    "sequence_axes", "policy_ratios", "loss_arguments", "exponents", "singular_points", "masked_rows",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 

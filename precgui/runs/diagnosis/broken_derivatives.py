@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from precgui.runs.diagnosis.findings import Certainty, Evidence
+from precgui.runs.diagnosis.findings import COMPARED, Blame, Certainty, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
-from precgui.runs.recorded_facts import number, whole
+from precgui.runs.recorded_facts import number, text, whole
 from precgui.sentences import L_, Sentence
 
 _CHOOSING = ("where", "masked_fill", "masked_fill_")
@@ -21,6 +21,7 @@ class BrokenDerivative(NamedTuple):
     evidence: Evidence
     module: str
     certainty: Certainty
+    blame: Blame | None = None  # who made it; None: nothing here decides it
 
 
 def broken_derivative(m: Measurements, step: int, *, outputs_are_finite: bool) -> BrokenDerivative | None:
@@ -28,7 +29,42 @@ def broken_derivative(m: Measurements, step: int, *, outputs_are_finite: bool) -
 
     `outputs_are_finite`: those of all modules in this step, as far as they were recorded.
     """
-    return _of_exact_step(m, step) or (None if outputs_are_finite else _of_masked_rows(m, step))
+    named = _of_exact_step(m, step) or _of_singular_point(m, step)
+    return named or (None if outputs_are_finite else _of_masked_rows(m, step))
+
+
+def _of_singular_point(m: Measurements, step: int) -> BrokenDerivative | None:
+    """A logarithm, root or angle in 16 bits that was given exactly the number at which it has no derivative; one that
+    was given it in the steps before, too, is harmless."""
+    rows = [row for row in m.fact_rows("singular_points") if whole(row, "step") <= step]
+    before = {text(row, "line") for row in rows if whole(row, "step") < step}
+    row = next((row for row in rows if whole(row, "step") == step and text(row, "line") not in before), None)
+    if row is None:
+        return None
+    operation, line, low = text(row, "operation"), text(row, "line"), text(row, "format").upper()
+    operand, wide, output = number(row, "operand"), number(row, "wide"), number(row, "output")
+    values: dict[str, float | int | str] = {
+        "step": step, "operation": operation, "line": line, "output": output, "operand": operand, "operand_fp32": wide,
+    }  # fmt: skip
+    seen = Sentence(
+        "In step {step} the output {output:.6g} of {module} became exactly {operand:g} in {format} on its way to "
+        "{operation} at {line}, whose derivative is infinite there. In FP32 the same operations give {wide:.9g}.",
+        step=step, output=output, module=text(row, "module"), operand=operand, format=low, operation=operation,
+        line=line, wide=wide,
+    )  # fmt: skip
+    return BrokenDerivative(
+        Sentence(
+            "the derivative of {operation} at {line} is infinite in step {step}: its argument is exactly {operand:g} "
+            "in {format}",
+            operation=operation, line=line, step=step, operand=operand, format=low,
+        ),
+        L_(
+            "Compute this line in FP32 from the outputs on (outputs.float()): constants such as 1 - 1e-6 are 1 in 16 "
+            "bits, and an epsilon that is added to a larger number, or is below the range, is lost."
+        ),
+        Evidence(L_("argument = a point without a derivative in 16 bits, and not in FP32"), values, seen),
+        "", "exact", COMPARED,
+    )  # fmt: skip
 
 
 def _of_masked_rows(m: Measurements, step: int) -> BrokenDerivative | None:

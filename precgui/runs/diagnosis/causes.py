@@ -410,7 +410,8 @@ def _of_backward(m: Measurements, place: int) -> Cause:
         )
     decided = beside_fp64(m, step) or blame_of_symptom(m, needs=replay(m, step))
     named = broken_derivative(m, step, outputs_are_finite=origin.are_outputs_finite(m, step))
-    if named is not None and decided.answer is not True:
+    if named is not None and (decided.answer is not True or named.blame is not None):
+        decided = decided if decided.answer is True or named.blame is None else named.blame
         return Cause(
             "undefined-operation", named.short, named.fix, (proof, named.evidence, *decided.evidence), named.module,
             confidence=0.9, certainty=named.certainty, blame=decided,

@@ -113,6 +113,10 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"state": "exp_avg_sq", "format": "fp16", "parameters": 2, "lost": 50, "of": 64, "update": 1.0, "usual": 0.01}
     ),
     "narrow_state": [{"state": "codes", "format": "uint8"}, {"operation": "round", "format": "fp32", "step": 2}],
+    "singular_points": [
+        {"step": 40, "module": "0", "line": "a.py:3", "operation": "log1p", "format": "bf16", "output": 6.5,
+         "operand": -1.0, "wide": -0.998}
+    ],
     "hidden_parameters": [{"parameters": 2, "elements": 64, "trained": 8, "modules": ["0"], "step": 8}],
     "untrained_parameters": [{"names": ["0.weight"], "parameters": 1, "step": 8}],
     "policy_ratios": [{"step": 8, "count": 2, "share": 0.95, "low": 0.8, "high": 1.2, "numbers": 64}],

@@ -1,4 +1,4 @@
-"""The range of learned numbers that go into an exponential, in the last steps before one that is not finite."""
+"""The range of learned numbers of which a function is taken, in the last steps before one that is not finite."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.exponent_sources import ExponentSource
+from precgui.engine.singular_sources import SingularSource
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.readable import readable, unseen
@@ -20,20 +21,23 @@ _MOST_ELEMENTS = 1 << 20
 _KEPT, _MOST_ALARMS, _MOST_ROWS = 8, 3, 12  # measurements; steps that were not finite; rows
 
 
-class Exponents:
+Source = ExponentSource | SingularSource
+
+
+class SourceRanges:
     """Measures the range of each source in each step; nothing waits for a GPU before an alarm."""
 
     def __init__(self, model: nn.Module, guard: Guard) -> None:
         self._model, self._guard = weakref.ref(model), guard
         self._step = 0
-        self._followed: set[ExponentSource] = set()
-        self._parameters: list[tuple[ExponentSource, weakref.ref[Tensor]]] = []
+        self._followed: set[Source] = set()
+        self._parameters: list[tuple[Source, weakref.ref[Tensor]]] = []
         self._handles: list[RemovableHandle] = []
-        self._last: deque[tuple[int, ExponentSource, Tensor]] = deque(maxlen=_KEPT)
+        self._last: deque[tuple[int, Source, Tensor]] = deque(maxlen=_KEPT)
         self._alarms = _MOST_ALARMS
         self._rows: list[dict[str, Any]] = []
 
-    def follow(self, sources: Iterable[ExponentSource]) -> None:
+    def follow(self, sources: Iterable[Source]) -> None:
         """Measure these sources from the next step on."""
         model = self._model()
         for source in sources:
@@ -57,8 +61,8 @@ class Exponents:
             if own is not None:
                 self.measure(source, own)
 
-    def measure(self, source: ExponentSource, output: Any) -> None:
-        """Take the range of the part of an output that goes into the exponential."""
+    def measure(self, source: Source, output: Any) -> None:
+        """Take the range of the part of an output of which the function is taken."""
         own = readable(output.detach()) if isinstance(output, Tensor) else None
         if own is None or not 0 < own.numel() <= _MOST_ELEMENTS or not own.is_floating_point():
             return
@@ -78,16 +82,13 @@ class Exponents:
         last = list(self._last)
         self._last.clear()
         for step, source, numbers in last:
-            with unseen():
-                ends = [source.factor * each + source.offset for each in numbers.tolist()]
-            if len(self._rows) < _MOST_ROWS:
-                self._rows.append(
-                    {"step": step, "module": source.module, "parameter": source.parameter, "line": source.line,
-                     "format": source.format, "low": min(ends), "high": max(ends)}
-                )  # fmt: skip
+            with unseen(), torch.autocast("cpu", enabled=False):
+                row = source.row(numbers.cpu())
+            if row is not None and len(self._rows) < _MOST_ROWS:
+                self._rows.append({"step": step} | row)
 
     def facts(self) -> list[dict[str, Any]]:
-        """A row for each source and step before an alarm, see `exponents` in docs/run-file.md."""
+        """Rows of sources in the steps before an alarm, see `exponents` and `singular_points` in docs/run-file.md."""
         return self._rows
 
     def close(self) -> None:
@@ -100,12 +101,12 @@ class Exponents:
 class _OutputHook(Hook):
     """Called with the output of a module after each forward pass."""
 
-    __slots__ = ("_exponents", "_source")
+    __slots__ = ("_ranges", "_source")
 
-    def __init__(self, exponents: Exponents, source: ExponentSource, guard: Guard) -> None:
+    def __init__(self, ranges: SourceRanges, source: Source, guard: Guard) -> None:
         super().__init__(guard)
-        self._exponents, self._source = exponents, source
+        self._ranges, self._source = ranges, source
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            self._exponents.measure(self._source, output)
+            self._ranges.measure(self._source, output)
