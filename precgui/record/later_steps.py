@@ -16,6 +16,7 @@ from precgui.engine.coarse_integers import CoarseIntegers
 from precgui.engine.coarse_roundings import CoarseRoundings
 from precgui.engine.compared_scores import ComparedScores
 from precgui.engine.constant_answers import ConstantAnswers
+from precgui.engine.early_divisions import EarlyDivisions
 from precgui.engine.exponent_sources import ExponentSources
 from precgui.engine.finite_in_fp32 import FiniteInFp32
 from precgui.engine.first_products import FirstProducts
@@ -96,7 +97,7 @@ class Watchers:
             ShortData(model),
             self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
             MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
-            self.terms, self.sequences, PolicyRatios(),
+            self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments]

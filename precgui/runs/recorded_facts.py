@@ -47,6 +47,9 @@ _REASONS = {
     "narrow_state": L_(
         "no state of an optimizer was held in fewer bits than FP32 has in the steps that were looked at"
     ),
+    "early_divisions": L_(
+        "no gradients in FP16 were divided by a large number before they were widened in the steps that were looked at"
+    ),
     "hidden_parameters": L_(
         "the model computed with no parameters that it does not hold in the steps that were looked at"
     ),
@@ -84,7 +87,7 @@ _OF_OWN_LOOPS = (
     "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations", "quantised_values",
     "loop_additions",
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
-    "zero_state", "narrow_state",
+    "zero_state", "narrow_state", "early_divisions",
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
     "softmax_axes", "unused_terms", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",
     "sequence_axes", "policy_ratios", "loss_arguments", "exponents", "singular_points", "masked_rows",

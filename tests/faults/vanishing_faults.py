@@ -347,3 +347,45 @@ def squares_of_rewards_beyond_fp16(opened: Open) -> None:
 @_healthy
 def squares_of_rewards_in_fp32(opened: Open) -> None:
     _standardised(opened, torch.float32)
+
+
+def _static_scale(opened: Open, widened: Callable[[Tensor, float], Tensor]) -> None:
+    """Weights in FP16 with masters in FP32, and a loss scale by hand; a reconstruction has a small weight."""
+    trunk, classes, picture = nn.Linear(24, 32), nn.Linear(32, 6), nn.Linear(24, 96)
+    model = nn.ModuleDict({"trunk": trunk, "classes": classes, "picture": picture}).half()
+    masters = [nn.Parameter(each.detach().float()) for each in model.parameters()]
+    optimizer = torch.optim.Adam(masters, 2e-3, eps=1e-12)
+    recorder, scale = opened(model, optimizer), 2.0**14
+    for x, y in batches(60):
+        found = F.mse_loss(picture(x.half()).float(), x.repeat(1, 4))
+        loss = F.cross_entropy(classes(F.relu(trunk(x.half()))).float(), y) + 2e-6 * found
+        model.zero_grad()
+        (loss * scale).backward()
+        for master, own in zip(masters, model.parameters(), strict=True):
+            assert own.grad is not None
+            master.grad = widened(own.grad, scale)
+        optimizer.step()
+        with torch.no_grad():
+            for master, own in zip(masters, model.parameters(), strict=True):
+                own.copy_(master)
+        recorder.step(loss)
+
+
+def _in_place(gradient: Tensor, scale: float) -> Tensor:
+    gradient.mul_(1 / scale)
+    return torch.empty_like(gradient, dtype=torch.float32).copy_(gradient)
+
+
+@_fault("gradient-underflow", "before it is widened", "p.grad.float()", True)
+def gradients_divided_by_their_scale_in_fp16(opened: Open) -> None:
+    _static_scale(opened, lambda gradient, scale: gradient.div(scale).float())
+
+
+@_fault("gradient-underflow", "before it is widened", "p.grad.float()", True)
+def gradients_times_one_over_their_scale_in_fp16(opened: Open) -> None:
+    _static_scale(opened, _in_place)
+
+
+@_healthy
+def gradients_divided_by_their_scale_in_fp32(opened: Open) -> None:
+    _static_scale(opened, lambda gradient, scale: gradient.float() / scale)

@@ -202,6 +202,33 @@ def _weighted(table: RecordedRows, errors: Values) -> float:
     return float(size[known & (typical > _UNDERFLOW_ERROR)].sum() / size[known].sum()) if known.any() else float("nan")
 
 
+def _divided_early(
+    m: Measurements, row: Mapping[str, Any], score: float, proof: Evidence, table: RecordedRows, names: tuple[str, ...]
+) -> Finding:
+    """Gradients that a loop with a loss scale of its own divides by it while they are in FP16."""
+    scale, step = number(row, "scale"), whole(row, "step")
+    seen = Evidence(
+        L_("gradients in FP16 / scale in FP16, then a cast to FP32"),
+        {"step": step, "scale": scale, "parameters": whole(row, "parameters")},
+        Sentence(
+            "In step {step} the gradients of {parameters} parameters were divided by {scale:g} in FP16, and widened to "
+            "FP32 afterwards.",
+            step=step, parameters=whole(row, "parameters"), scale=scale,
+        ),
+    )  # fmt: skip
+    return Finding(
+        "gradient-underflow", "error" if score > 0.5 else "warning",
+        Sentence(
+            "{score} of the gradient is lost below the range of FP16: it is divided by the loss scale {scale:g} before "
+            "it is widened",
+            score=percent(score), scale=scale,
+        ),
+        int(table.steps[0]), int(table.steps[-1]), (seen, proof),
+        L_("Widen gradients first, and divide them in FP32: p.grad.float() / scale."), 0.95,
+        "Micikevicius et al. 2018, section 3.2", "", names[:20], certainty="lower bound", blame=BEYOND_RANGE,
+    )  # fmt: skip
+
+
 def _underflow(m: Measurements, score: float, table: RecordedRows, errors: Values) -> Finding:
     with np.errstate(all="ignore"):
         typical = np.nan_to_num(middle(errors, 0))
@@ -213,25 +240,35 @@ def _underflow(m: Measurements, score: float, table: RecordedRows, errors: Value
     most = float(np.nanmax(amax)) if np.isfinite(amax).any() else 0.0
     proposed = 2.0 ** int(np.floor(np.log2(FP16_LARGEST / most)) - 2) if most > 0 else 2.0**16
     proposed = float(np.clip(proposed, 2.0**8, 2.0**24))
+    sizes = {
+        "fp16_smallest": FP16_SMALLEST / scale, "score": percent(score), "name": names[0], "zeros": percent(zeros),
+        "typical": percent(min(float(typical[order[0]]), 1.0)),
+    }  # fmt: skip
     proof = Evidence(
         "sqrt(n / 12) * 2^-24 / scale / |g| > 0.15",
         {"scale": scale, "share_of_elements": score, "error": float(typical[order[0]]), "zeros": zeros},
         Sentence(
             "At a scale of {scale} FP16 ends at {fp16_smallest:.2g}: {score} of the elements are in gradients of "
             "which zeros and subnormals take {typical} ({name}: {zeros} zeros).",
-            scale=power(scale),
-            fp16_smallest=FP16_SMALLEST / scale,
-            score=percent(score),
-            typical=percent(min(float(typical[order[0]]), 1.0)),
-            name=names[0],
-            zeros=percent(zeros),
+            scale=power(scale), **sizes,
+        )
+        if m.loops_scale or not m.own_loop else Sentence(
+            "FP16 ends at {fp16_smallest:.2g}: {score} of the elements are in gradients of which zeros and subnormals "
+            "take {typical} ({name}: {zeros} zeros), as the optimizer gets them.",
+            **sizes,
         ),
         Sentence("share of zeros in {name}", name=names[0]),
         _points(table, table.share_zero()[:, order[0]]),
-    )
+    )  # fmt: skip
+    early = next(iter(m.fact_rows("early_divisions") if m.own_loop else ()), None)
+    if early is not None:
+        return _divided_early(m, early, score, proof, table, names)
     scaled = m.loops_scale
     own = (
-        "Use a scaler (torch.amp.GradScaler), or BF16."
+        L_(
+            "Use a scaler (torch.amp.GradScaler), or BF16. Where the loop has a loss scale of its own, divide "
+            "gradients by it in FP32, once they are widened."
+        )
         if m.own_loop
         else Sentence("Use dynamic loss scaling from {proposed}.", proposed=power(proposed))
     )

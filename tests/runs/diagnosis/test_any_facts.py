@@ -117,6 +117,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"step": 40, "module": "0", "line": "a.py:3", "operation": "log1p", "format": "bf16", "output": 6.5,
          "operand": -1.0, "wide": -0.998}
     ],
+    "early_divisions": [{"step": 2, "scale": 16384.0, "parameters": 6}],
     "hidden_parameters": [{"parameters": 2, "elements": 64, "trained": 8, "modules": ["0"], "step": 8}],
     "untrained_parameters": [{"names": ["0.weight"], "parameters": 1, "step": 8}],
     "policy_ratios": [{"step": 8, "count": 2, "share": 0.95, "low": 0.8, "high": 1.2, "numbers": 64}],

@@ -1,0 +1,72 @@
+"""Gradients in FP16 that a loop divides by its own loss scale before it widens them: small ones are lost in between."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.tensor_marks import TensorMarks
+from precgui.engine.watcher import OperationCall, Watcher
+
+_QUOTIENTS = {"div": -1, "mul": 1, "_foreach_div": -1, "_foreach_mul": 1}  # and the power of the factor
+_LEAST_SCALE = 64.0  # a smaller number may be that of micro-steps
+_WIDE = (torch.float32, torch.float64)
+
+
+class EarlyDivisions(Watcher):
+    """Told of each operation outside of the optimizer: a gradient of the model in FP16 times one small number, in FP16,
+    and a cast or a copy of that to FP32."""
+
+    fact = "early_divisions"
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._model = weakref.ref(model)
+        self._divided = TensorMarks[float]()
+
+    def observe(self, call: OperationCall) -> None:
+        name = call.name.removesuffix("_")
+        if call.module is not None:
+            return
+        if name in _QUOTIENTS:
+            self._divide(name, call)
+        elif self._divided and name in ("_to_copy", "copy") and isinstance(call.out, Tensor):
+            scale = self._divided.get(call.second if name == "copy" else call.args[0])
+            if scale is not None and call.out.dtype in _WIDE:
+                self._note(scale)
+
+    def _divide(self, name: str, call: OperationCall) -> None:
+        factor = _number(call.second) ** _QUOTIENTS[name] if _number(call.second) > 0 else 0.0
+        if not 0 < factor <= 1 / _LEAST_SCALE:
+            return
+        results = call.args[0] if call.out is None else call.out  # the lists of operations in place return nothing
+        for operand, result in zip(_tensors(call.args[0]), _tensors(results), strict=False):
+            if result.dtype is torch.float16 and operand.dtype is torch.float16 and self._is_gradient(operand):
+                self._divided[result] = 1 / factor
+
+    def _is_gradient(self, tensor: Tensor) -> bool:
+        model = self._model()
+        return model is not None and any(each.grad is tensor for each in model.parameters())
+
+    def _note(self, scale: float) -> None:
+        row = self._rows.get(scale)
+        if row is None or row["step"] != self._step:
+            if self._has_room(scale):
+                self._rows[scale] = {"step": self._step, "scale": scale, "parameters": 1}
+        else:
+            row["parameters"] += 1
+
+
+def _number(value: Any) -> float:
+    """A number, or the one of a tensor in main memory, for which nothing waits; 0 of others."""
+    if isinstance(value, Tensor):
+        return float(value) if value.numel() == 1 and value.device.type == "cpu" and not value.is_meta else 0.0
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    yield from (each for each in (value if isinstance(value, list | tuple) else (value,)) if isinstance(each, Tensor))
