@@ -400,18 +400,11 @@ def _of_backward(m: Measurements, place: int) -> Cause:
     low = computes_in_16_bits(m)
     where = L_("the loss function") if in_loss else result.module or L_("the backward pass")
     edges = infinite_derivatives(m) if in_loss or not result.module else ()
-    fix = L_("Look for sqrt at 0, a norm of zero, or a root or power without an epsilon.")
-    if edges:
-        fix = Sentence(
-            "Compute it in FP32 from its inputs on: suspect is the derivative of {edges}, which ran in 16 bits "
-            "and is infinite at the end of its domain (acosh at 1, sqrt and log at 0), where rounding can put "
-            "it.",
-            edges=", ".join(edges),
-        )
     decided = beside_fp64(m, step) or blame_of_symptom(m, needs=replay(m, step))
     named = broken_derivative(m, step, outputs_are_finite=origin.are_outputs_finite(m, step))
+    if named is not None and decided.answer is not True:
+        decided = named.blame or decided
     if named is not None and (decided.answer is not True or named.blame is not None):
-        decided = decided if decided.answer is True or named.blame is None else named.blame
         return Cause(
             "undefined-operation", named.short, named.fix, (proof, named.evidence, *decided.evidence), named.module,
             confidence=0.9, certainty=named.certainty, blame=decided,
@@ -420,7 +413,18 @@ def _of_backward(m: Measurements, place: int) -> Cause:
         "undefined-operation", Sentence(
             "the derivative of {where} is not finite in step {step}",
             where=where, step=step,
-        ), fix,
+        ), _cure_of_derivative(edges),
         (proof, *decided.evidence), "" if in_loss else result.module, confidence=0.8,
         certainty="estimate" if low else "exact", blame=decided,
     )  # fmt: skip
+
+
+def _cure_of_derivative(edges: Sequence[str]) -> str:
+    """`edges`: operations that ran in 16 bits, and whose derivative is infinite at the end of their domain."""
+    if not edges:
+        return L_("Look for sqrt at 0, a norm of zero, or a root or power without an epsilon.")
+    return Sentence(
+        "Compute it in FP32 from its inputs on: suspect is the derivative of {edges}, which ran in 16 bits and is "
+        "infinite at the end of its domain (acosh at 1, sqrt and log at 0), where rounding can put it.",
+        edges=", ".join(edges),
+    )

@@ -202,6 +202,31 @@ def _weighted(table: RecordedRows, errors: Values) -> float:
     return float(size[known & (typical > _UNDERFLOW_ERROR)].sum() / size[known].sum()) if known.any() else float("nan")
 
 
+def _lost_below(m: Measurements, score: float, table: RecordedRows, place: int, error: float) -> Evidence:
+    """Which share of the elements is in gradients that lose much, and what is lost of the worst of these."""
+    name, scale, zeros = table.names[place], median(m.scale), median(table.share_zero()[:, place])
+    sizes = {
+        "fp16_smallest": FP16_SMALLEST / scale, "score": percent(score), "name": name, "zeros": percent(zeros),
+        "typical": percent(min(error, 1.0)),
+    }  # fmt: skip
+    return Evidence(
+        "sqrt(n / 12) * 2^-24 / scale / |g| > 0.15",
+        {"scale": scale, "share_of_elements": score, "error": error, "zeros": zeros},
+        Sentence(
+            "At a scale of {scale} FP16 ends at {fp16_smallest:.2g}: {score} of the elements are in gradients of "
+            "which zeros and subnormals take {typical} ({name}: {zeros} zeros).",
+            scale=power(scale), **sizes,
+        )
+        if m.loops_scale or not m.own_loop else Sentence(
+            "FP16 ends at {fp16_smallest:.2g}: {score} of the elements are in gradients of which zeros and subnormals "
+            "take {typical} ({name}: {zeros} zeros), as the optimizer gets them.",
+            **sizes,
+        ),
+        Sentence("share of zeros in {name}", name=name),
+        _points(table, table.share_zero()[:, place]),
+    )  # fmt: skip
+
+
 def _divided_early(
     m: Measurements, row: Mapping[str, Any], score: float, proof: Evidence, table: RecordedRows, names: tuple[str, ...]
 ) -> Finding:
@@ -235,31 +260,11 @@ def _underflow(m: Measurements, score: float, table: RecordedRows, errors: Value
     order = np.argsort(-typical)
     names = tuple(table.names[place] for place in order if typical[place] > _UNDERFLOW_ERROR)
     scale = median(m.scale)
-    zeros = median(table.share_zero()[:, order[0]])
     amax = table.stat("amax")
     most = float(np.nanmax(amax)) if np.isfinite(amax).any() else 0.0
     proposed = 2.0 ** int(np.floor(np.log2(FP16_LARGEST / most)) - 2) if most > 0 else 2.0**16
     proposed = float(np.clip(proposed, 2.0**8, 2.0**24))
-    sizes = {
-        "fp16_smallest": FP16_SMALLEST / scale, "score": percent(score), "name": names[0], "zeros": percent(zeros),
-        "typical": percent(min(float(typical[order[0]]), 1.0)),
-    }  # fmt: skip
-    proof = Evidence(
-        "sqrt(n / 12) * 2^-24 / scale / |g| > 0.15",
-        {"scale": scale, "share_of_elements": score, "error": float(typical[order[0]]), "zeros": zeros},
-        Sentence(
-            "At a scale of {scale} FP16 ends at {fp16_smallest:.2g}: {score} of the elements are in gradients of "
-            "which zeros and subnormals take {typical} ({name}: {zeros} zeros).",
-            scale=power(scale), **sizes,
-        )
-        if m.loops_scale or not m.own_loop else Sentence(
-            "FP16 ends at {fp16_smallest:.2g}: {score} of the elements are in gradients of which zeros and subnormals "
-            "take {typical} ({name}: {zeros} zeros), as the optimizer gets them.",
-            **sizes,
-        ),
-        Sentence("share of zeros in {name}", name=names[0]),
-        _points(table, table.share_zero()[:, order[0]]),
-    )  # fmt: skip
+    proof = _lost_below(m, score, table, int(order[0]), float(typical[order[0]]))
     early = next(iter(m.fact_rows("early_divisions") if m.own_loop else ()), None)
     if early is not None:
         return _divided_early(m, early, score, proof, table, names)
