@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.compiled_loops import compiled
 from precgui.engine.qat.layers import Quantizer
 from precgui.engine.qat.onednn import integer_kernels
 from precgui.engine.torch_private import ConvNd
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at the first call, and keep the machine code on disk where there is a place for it."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    try:
-        created: Callable[..., Any] = numba.njit(function, cache=True, **options)
-    except RuntimeError:
-        created = numba.njit(function, **options)
-    return created
-
-
-@_compiled
+@compiled
 def _round(values: Any, out: Any, step: Any, zero: Any, largest: Any) -> None:
     for i in range(values.size):
         out[i] = np.uint8(min(max(np.rint(values[i] / step) + zero, np.float32(0)), largest))

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numba.extending import register_jitable
 
-from precgui.engine.quantize.float_kernels import Loop, Words, compiled
+from precgui.engine.compiled_loops import compiled
+from precgui.engine.quantize.float_kernels import Loop, Words
 from precgui.engine.quantize.plan import SINGLE
 from precgui.engine.quantize.table_kernels import IntegerConstants
 from precgui.formats.blocks import HIGHEST_SCALE, LOWEST_SCALE, ScaleRule

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
+from precgui.engine.compiled_loops import compiled
 from precgui.engine.quantize.plan import ADDING, HostFloat, RoundingPlan
 from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, STRIDE, stream_keys
 
@@ -100,14 +100,6 @@ def loop(machine: HostFloat, rounding: str, method: str, plain: bool) -> Loop:
     rule = _MASKED[rounding](word)
     masked = _bit_mask_scaled if method == "bit_mask_scaled" else _bit_mask
     return masked(word, real, rule, finish)
-
-
-def compiled(function: Loop) -> Loop:
-    """Compile at the first call, and keep the machine code on disk where there is a place for it."""
-    try:
-        return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-    except RuntimeError:  # numba found no folder that it may write to
-        return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 def _finisher(word: Any) -> Any:

@@ -12,7 +12,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from precgui.engine.quantize.float_kernels import Loop, Run, Words, compiled, drawn_at, stream
+from precgui.engine.compiled_loops import compiled
+from precgui.engine.quantize.float_kernels import Loop, Run, Words, drawn_at, stream
 from precgui.engine.quantize.plan import DOUBLE, HostFloat, PowerConstants, book_thresholds, power_constants
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
 from precgui.formats.rounding import DRAW_BITS, ROUNDINGS, CastPolicy, RoundingMode

@@ -11,6 +11,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from precgui.engine.compiled_loops import compiled
+
 W, F = np.uint32, np.float32
 TILE, BLOCK = 128, 16
 MOST_TILE = 512  # numbers; a tile of a row is a multiple of TILE
@@ -25,14 +27,6 @@ NOISE, CROSS, WORST, ZEROED, CLIPPED, SUMS = range(6)
 _ABS, _EXPONENT, _MANTISSA = W(0x7FFFFFFF), W(0x7F800000), W(0x7FFFFF)
 BOOK_STEPS = 15
 _MAGIC_INTEGER = F(12582912.0)
-
-
-def compiled(function: Any, **options: Any) -> Any:
-    """Compile at the first call, and keep the machine code on disk where there is a place for it."""
-    try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True, **options)(function)
-    except RuntimeError:  # numba found no folder that it may write to
-        return numba.njit(nogil=True, error_model="numpy", **options)(function)
 
 
 def _count_codes(words: Any, counts: Any) -> None:

@@ -10,12 +10,12 @@ other. Meanwhile the next chunk is brought into the cache, which else would take
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
 
+from precgui.engine.compiled_loops import compiled
 from precgui.engine.telemetry.llvm_intrinsics import (
     GROUP,
     LINE,
@@ -26,6 +26,7 @@ from precgui.engine.telemetry.llvm_intrinsics import (
     prefetch,
 )
 
+FASTMATH = {"reassoc", "contract"}  # but NaN and Inf are looked for
 BLOCK = 64
 CHUNK = 2048  # a multiple of BLOCK and of GROUP, at most MOST_GROUPS of them
 BINS = 256
@@ -43,16 +44,6 @@ _SPECIAL = np.uint8(255)  # exponent of NaN and Inf; also marks places that hold
 _WIDE = 40  # bins from which one counter after the other is faster
 
 carray: Any = numba.carray  # type: ignore[attr-defined]
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at the first call, and keep the machine code on disk where there is a place for it."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
-    try:
-        compiled: Callable[..., Any] = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # numba found no folder that it may write to
-        compiled = numba.njit(**options)(function)
-    return compiled
 
 
 @numba.njit(inline="always")
@@ -292,7 +283,7 @@ def _compare(
         rows[t, SUMS:] = exponents
 
 
-measure = compiled(_measure)
-squares = compiled(_squares)
-sample = compiled(_sample)
-compare = compiled(_compare)
+measure = compiled(_measure, fastmath=FASTMATH)
+squares = compiled(_squares, fastmath=FASTMATH)
+sample = compiled(_sample, fastmath=FASTMATH)
+compare = compiled(_compare, fastmath=FASTMATH)

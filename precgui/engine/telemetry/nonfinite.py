@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from precgui.engine.telemetry.cpu_kernels import carray, compiled
+from precgui.engine.compiled_loops import compiled
+from precgui.engine.telemetry.cpu_kernels import FASTMATH, carray
 from precgui.engine.telemetry.llvm_intrinsics import LINE, as_floats, as_longs, as_words, prefetch
 from precgui.engine.telemetry.readable import dense, floats, readable, unseen
 
@@ -188,4 +189,4 @@ def _largest(address: Any, size: Any, width: Any) -> Any:
     return _most(carray(as_longs(address), (size,)), np.uint64(0x7FFFFFFFFFFFFFFF), address)
 
 
-largest = compiled(_largest)
+largest = compiled(_largest, fastmath=FASTMATH)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.engine.compiled_loops import compiled
 from precgui.engine.telemetry import cpu_kernels as k
 from precgui.events import TENSOR_STATS, TensorStats
 from precgui.formats.model import FloatFormat
@@ -144,4 +145,4 @@ def _statistics(rows: Any, squares: Any, changes: Any, stats: Any, exponents: An
             exponents[t, b] = np.uint32(row[k.SUMS + b])
 
 
-statistics = k.compiled(_statistics)
+statistics = compiled(_statistics, fastmath=k.FASTMATH)
