@@ -37,12 +37,13 @@ class Schedules:
             self._first = rate
 
     def facts(self, optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:
-        """A row for each plateau schedule, and for each other one that was never stepped."""
+        """A row for each plateau schedule, each by a function of the user's and each that was never stepped."""
         has_schedule = any(getattr(each.step, "_wrapped_by_lr_sched", False) for each in optimizers)
         if not (self._has_changed or (has_schedule and self._steps >= _FEWEST_STEPS)) or not optimizers:
             return []
         found = [held for held in map(_attributes, gc.get_referrers(*optimizers)) if held is not None]
         rows = [_of_plateau(held) for held in found if all(name in held for name in _PLATEAU)]
+        rows += [{"kind": "lambda"} | _rates(held) for held in found if "lr_lambdas" in held]
         others = [held for held in found if "base_lrs" in held]
         if others and not self._has_changed and all(_is_new(held) for held in others):
             rows += [{"kind": "schedule", "steps": self._steps} | _rates(held) for held in others]

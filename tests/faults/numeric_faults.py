@@ -164,14 +164,23 @@ def bce_sigmoid_half(opened: Open, broken: bool) -> float:
 
 @_mistake("unused-scaler scaler-set-anew", None, "a scaler that each epoch makes for itself")
 def scaler_anew_each_epoch(opened: Open, broken: bool) -> float:
+    return _scaled_anew(opened, broken, 16)
+
+
+@_mistake("unused-scaler", False, "a scaler that each short epoch makes for itself, so that no step is taken")
+def scaler_anew_each_short_epoch(opened: Open, broken: bool) -> float:
+    return _scaled_anew(opened, broken, 4)
+
+
+def _scaled_anew(opened: Open, broken: bool, length: int) -> float:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**30)
     recorder = opened(model, optimizer, scaler)
-    for epoch in range(8):
+    for epoch in range(128 // length):
         if broken:
             scaler = torch.amp.GradScaler("cpu", init_scale=2.0**30)
-        for x, y in batches(16, seed=epoch):
+        for x, y in batches(length, seed=epoch):
             optimizer.zero_grad()
             with half(True):
                 logits = model(x)

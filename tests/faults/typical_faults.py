@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 
 import torch
@@ -265,10 +266,10 @@ def a_rate_that_is_halved_as_the_loss_falls(opened: Open) -> None:
 
 def _rated(
     opened: Open, schedule_of: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler], *,
-    is_stepped: bool = True, steps: int = 130,
+    is_stepped: bool = True, steps: int = 130, rate: float = 0.05,
 ) -> None:  # fmt: skip
     model = network()
-    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.9)
     schedule, recorder = schedule_of(optimizer), opened(model, optimizer)
     for x, y in batches(steps):
         loss = F.cross_entropy(model(x), y)
@@ -291,6 +292,42 @@ def a_cycle_that_never_goes_on(opened: Open) -> None:
     _rated(
         opened, lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: min(1.0, (step + 1) / 50)), is_stepped=False
     )
+
+
+@fault("rate-as-factor", "returns a rate", "a factor")
+def a_warm_up_to_the_rate_times_itself(opened: Open) -> None:
+    _rated(opened, lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 0.05 * min(1.0, (step + 1) / 20)))
+
+
+@fault("rate-as-factor", "returns a rate", "a factor")
+def a_rate_that_is_multiplied_by_itself(opened: Open) -> None:
+    _rated(opened, lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 0.05))
+
+
+@fault("rate-as-factor", "returns a rate", "a factor")
+def a_cosine_of_the_rate_times_itself(opened: Open) -> None:
+    _rated(
+        opened,
+        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 0.025 * (1 + math.cos(math.pi * step / 130))),
+    )
+
+
+@healthy
+def a_function_that_returns_rates_for_a_rate_of_one(opened: Open) -> None:
+    _rated(
+        opened, lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 0.05 * min(1.0, (step + 1) / 20)), rate=1.0
+    )
+
+
+@healthy
+def a_factor_that_falls_from_one(opened: Open) -> None:
+    _rated(opened, lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 0.05 ** (step / 130)))
+
+
+@healthy
+def a_factor_of_a_tenth_in_all_steps(opened: Open) -> None:
+    """A tenth of a tenth: the square by chance, of a rate that is not too small to be meant."""
+    _rated(opened, lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 0.1), rate=0.1)
 
 
 @healthy

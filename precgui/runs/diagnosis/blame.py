@@ -269,6 +269,13 @@ def operations(m: Measurements) -> Mapping[str, Mapping[str, Any]]:
     return {k: v for k, v in counted.items() if isinstance(v, Mapping)} if isinstance(counted, Mapping) else {}
 
 
+def has_another_scaler(m: Measurements) -> bool:
+    """Whether a scaler unscaled gradients that is not the one the recorder was given, whose scale no record holds."""
+    scaler = m.fact("scaler")
+    is_idle = bool(scaler.get("enabled")) and scaler.get("used") is False
+    return is_idle and "_amp_foreach_non_finite_check_and_unscale_" in operations(m)
+
+
 def _parts(formats: Mapping[str, Any]) -> set[str]:
     return {part for name in formats for part in str(name).split(" x ")}
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import FOREIGN, has_no_optimizer, is_adaptive, median, percent, storage
-from precgui.runs.diagnosis.blame import blame_of_symptom, made_by
+from precgui.runs.diagnosis.blame import blame_of_symptom, has_another_scaler, made_by
 from precgui.runs.diagnosis.findings import (
     COMPARED,
     IN_ANY_FORMAT,
@@ -191,7 +191,7 @@ def no_step_taken(m: Measurements) -> Answer:
                 steps=m.n,
             ),
         )
-    if m.loops_scale or m.n < 2:
+    if m.loops_scale or m.n < 2 or has_another_scaler(m):  # see scale_rules, and unused_scaler
         return None  # see scale_collapse and scale_too_high
     if has_no_optimizer(m):
         title, shown = (

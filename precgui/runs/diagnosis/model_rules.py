@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
 from precgui.runs.diagnosis.analysis import FOREIGN, learning_ends, median, narrow_range, percent
-from precgui.runs.diagnosis.blame import operations
+from precgui.runs.diagnosis.blame import has_another_scaler
 from precgui.runs.diagnosis.findings import (
     BEYOND_RANGE,
     IN_ANY_FORMAT,
@@ -339,7 +339,7 @@ def unused_scaler(m: Measurements) -> Answer:
         return None
     if scaler.get("used") is not False:
         return RuledOut("unused-scaler", L_("because the loss was multiplied by the scale of the scaler"))
-    if "_amp_foreach_non_finite_check_and_unscale_" in operations(m):
+    if has_another_scaler(m):
         return [_another_scaler(m)]
     grave = narrow_range(m)
     proof = Evidence(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.analysis import Streak, narrow_range, percent, power, streaks
+from precgui.runs.diagnosis.blame import has_another_scaler
 from precgui.runs.diagnosis.causes import LONG, non_finite_cause
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, IN_ANY_FORMAT, UNDECIDED, Cause, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
@@ -194,6 +195,8 @@ def _by_hand(m: Measurements) -> Answer:
     """
     table = m.table("gradient")
     if not m.own_loop or not m.skipped.all() or m.n < 8 or table is None or not narrow_range(m):
+        return None
+    if has_another_scaler(m):  # so the factor is not fixed; see unused_scaler
         return None
     if not m.finite_loss.all() or not table.bad.any(1).all():
         return None

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate: a plateau that waits for the wrong direction, one that is never stepped."""
+"""Schedules of the learning rate: that wait for the wrong direction, multiply rates, or are never stepped."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _SAME_CUT = 0.01  # between the quotient of two rates and the factor of a schedu
 _SAME_NUMBER = 1e-5  # relative: a loss as it was recorded and as a schedule got it
 _BETTER = 0.95  # of the worst value: what has become better since
 _WARMING = 0.1  # of the rate that a schedule was made for
+_SQUARED = 1e-3  # relative: the largest rate, and the square of the one that a schedule was made for
+_MOST_SQUARED = 0.05  # a rate, which as a factor leaves a twentieth: more than a factor of its own may be meant to
 
 
 @np.errstate(all="ignore")
@@ -114,6 +116,40 @@ def _of_plateau(m: Measurements, row: Mapping[str, Any], followed: _Followed, cu
     )  # fmt: skip
 
 
+def rate_as_factor(m: Measurements) -> Answer:
+    """A function for LambdaLR that returns rates: torch multiplies the rate of the optimizer by them."""
+    rows = [row for row in m.fact_rows("schedules") if row.get("kind") == "lambda"]
+    rates = m.lr[np.isfinite(m.lr)]
+    if not m.own_loop or not rows or not len(rates) or len(rates) < m.n:
+        return None
+    largest = float(rates.max())
+    bases = [number(row, "base_rate") for row in rows]
+    base = next((each for each in bases if abs(largest - each**2) <= _SQUARED * each**2), 0.0)
+    if not 0 < base <= _MOST_SQUARED:
+        return RuledOut(
+            "rate-as-factor", L_("because the largest rate is not the square of the one that the schedule was made for")
+        )
+    proof = Evidence(
+        L_("max(lr) = base_lr^2 of a LambdaLR, base_lr <= 0.05"),
+        {"lr_max": largest, "base_rate": base, "steps": m.n},
+        Sentence(
+            "The optimizer was made with a rate of {base:.3g}, and the largest rate of {steps} steps is {largest:.3g}, "
+            "which is {base:.3g} times {base:.3g}: torch multiplies its rate by the answer of the function.",
+            base=base, steps=m.n, largest=largest,
+        ),
+        *m.log_of(Sentence("learning rate"), m.lr, 10),
+    )  # fmt: skip
+    return [
+        Finding(
+            "rate-as-factor", "warning",
+            L_("The function of LambdaLR returns a rate, where torch asks for a factor of the rate"),
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            L_("Let the function return a factor that is 1 at the full rate, or make the optimizer with lr=1."),
+            0.95, "torch.optim.lr_scheduler.LambdaLR documentation", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
 def schedule_not_stepped(m: Measurements) -> Answer:
     """A schedule that was made and never stepped: the rate stays at its beginning."""
     rows = [row for row in m.fact_rows("schedules") if row.get("kind") == "schedule"]
@@ -145,5 +181,6 @@ def schedule_not_stepped(m: Measurements) -> Answer:
 
 RULES = (
     Rule("plateau-mode", "C", L_("Does a plateau schedule wait for the right direction?"), plateau_mode),
+    Rule("rate-as-factor", "C", L_("Is the answer of a schedule a factor?"), rate_as_factor),
     Rule("schedule-not-stepped", "C", L_("Is the schedule of the rate stepped?"), schedule_not_stepped),
 )

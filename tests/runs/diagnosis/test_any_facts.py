@@ -168,6 +168,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "schedules": [
         {"kind": "plateau", "mode": "max", "best": 2.3, "last_epoch": 2, "factor": 1.0, "patience": 10},
         {"kind": "schedule", "rate": 1e-3, "base_rate": 0.1},
+        {"kind": "lambda", "rate": 1e-4, "base_rate": 0.01},
     ],
     "kept_statistics": [{"step": 2, "module": "0"}],
     "exponents": [{"step": 40, "module": "0", "line": "a.py:3", "format": "fp32", "low": -9.0, "high": 99.0}],
