@@ -317,9 +317,10 @@ def _divided_by_nothing(m: Measurements) -> list[Finding]:
 
 def _are_moments(m: Measurements, row: Mapping[str, Any]) -> bool:
     """Whether a state that is zero is divided by: beside larger ones, or, where all is zero, in an optimizer that adds
-    an epsilon to it."""
-    adds = all("betas" in each and "eps" in each for each in recorded_optimizers(m))
-    return number(row, "usual") > 0 or (adds and 0 < min(epsilons(m), default=0.0) <= _SMALL_EPSILON)
+    an epsilon to it. Not with a large epsilon, which was chosen to bound such updates."""
+    eps = min(epsilons(m), default=0.0)
+    adds = eps > 0 and all("betas" in each and "eps" in each for each in recorded_optimizers(m))
+    return eps <= _SMALL_EPSILON and (number(row, "usual") > 0 or adds)
 
 
 @np.errstate(all="ignore")
