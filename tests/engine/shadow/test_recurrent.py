@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import precgui
 from precgui.engine.shadow.recurrent import RECURRENT
+from tests.compiled_code import forget_compiled
 
 _LAYERS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN}
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
@@ -36,6 +37,12 @@ def _backward_kernel(*arguments: Any) -> tuple[Any, ...]:
     without_dropout = (*arguments[:15], 0.0, *arguments[16:])
     with ThreadPoolExecutor(1) as thread:  # inside an operation, this thread has no autograd
         return thread.submit(RECURRENT[aten._cudnn_rnn_backward.default], *without_dropout).result()
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """No step is made again in a process in which something is compiled, as by earlier tests."""
+    forget_compiled()
 
 
 @pytest.fixture
