@@ -62,7 +62,7 @@ class BroadcastLosses(Watcher):
         self._noted = []
 
     def observe(self, call: OperationCall) -> None:
-        operands = [each for arg in call.args for each in as_list(arg) if isinstance(each, Tensor)]
+        operands = call.tensors
         self._follow_data(operands, call.out)
         first, out, name = call.args[0], call.out, call.name.removesuffix("_")
         if not isinstance(first, Tensor):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from precgui.engine.tensor_marks import TensorMarks
+from precgui.engine.torch_private import as_list
 from precgui.engine.watcher import OperationCall, Watcher
 
 _QUOTIENTS = {"div": -1, "mul": 1, "_foreach_div": -1, "_foreach_mul": 1}  # and the power of the factor
@@ -44,8 +44,9 @@ class EarlyDivisions(Watcher):
         if not 0 < factor <= 1 / _LEAST_SCALE:
             return
         results = call.args[0] if call.out is None else call.out  # the lists of operations in place return nothing
-        for operand, result in zip(_tensors(call.args[0]), _tensors(results), strict=False):
-            if result.dtype is torch.float16 and operand.dtype is torch.float16 and self._is_gradient(operand):
+        for operand, result in zip(as_list(call.args[0]), as_list(results), strict=False):
+            are_half = all(isinstance(each, Tensor) and each.dtype is torch.float16 for each in (operand, result))
+            if are_half and self._is_gradient(operand):
                 self._divided[result] = 1 / factor
 
     def _is_gradient(self, tensor: Tensor) -> bool:
@@ -66,7 +67,3 @@ def _number(value: Any) -> float:
     if isinstance(value, Tensor):
         return float(value) if value.numel() == 1 and value.device.type == "cpu" and not value.is_meta else 0.0
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    yield from (each for each in (value if isinstance(value, list | tuple) else (value,)) if isinstance(each, Tensor))

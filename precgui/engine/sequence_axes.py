@@ -78,8 +78,8 @@ class SequenceAxes(Watcher):
         self._marks[out] = _Mark(source, roles)
 
     def observe(self, call: OperationCall) -> None:
-        name, args = call.name.removesuffix("_"), call.args
-        operands = [each for arg in args for each in as_list(arg) if isinstance(each, Tensor)]
+        name = call.name.removesuffix("_")
+        operands = call.tensors
         for each in operands:
             if (source := self._rows_left.get(each)) is not None:
                 self._follow_rows(source, name, each, operands, call.out)

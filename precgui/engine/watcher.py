@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, ClassVar, NamedTuple
 
+from torch import Tensor
+
 from precgui.engine.operation_names import keeps_numbers
 from precgui.engine.tensor_marks import TensorMarks
+from precgui.engine.torch_private import as_list
 
 Facts = dict[str, list[dict[str, Any]]]  # rows by the name that the run file has for them
 
@@ -26,6 +29,11 @@ class OperationCall(NamedTuple):
     def keeps_numbers(self) -> bool:
         """Whether the result is the numbers of the first operand in another place, shape or format."""
         return keeps_numbers(self.func, self.name)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors among its arguments that have no name, those in lists included."""
+        return [each for arg in self.args for each in as_list(arg) if isinstance(each, Tensor)]
 
     @property
     def second(self) -> Any:

@@ -55,8 +55,7 @@ def _casts_to_fp32(source: Source, node: ast.AST) -> Iterator[tuple[ast.expr, as
 
 
 def _is_fp32_name(source: Source, node: ast.expr) -> bool:
-    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else source.name_of(node)
-    return text in ("float32", "torch.float32", "torch.float", "numpy.float32", "f4")
+    return source.text_of(node) in ("float32", "torch.float32", "torch.float", "numpy.float32", "f4")
 
 
 def _is_unix_time(source: Source, value: ast.expr) -> bool:
@@ -98,8 +97,7 @@ def _is_nanoseconds(source: Source, node: ast.expr) -> bool:
 
 
 def _is_int64(source: Source, node: ast.expr) -> bool:
-    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else source.name_of(node)
-    return text in ("int64", "numpy.int64", "int")
+    return source.text_of(node) in ("int64", "numpy.int64", "int")
 
 
 def _is_date(source: Source, node: ast.expr) -> bool:

@@ -158,12 +158,11 @@ def _is_truth(source: Source, node: ast.expr) -> bool:
 
 
 def _type_named(source: Source, node: ast.expr) -> str:
-    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else source.name_of(node)
-    return _NARROW.get(text.rpartition(".")[2], "")
+    return _NARROW.get(source.text_of(node).rpartition(".")[2], "")
 
 
 def _is_device(source: Source, node: ast.expr) -> bool:
-    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else source.name_of(node)
+    text = source.text_of(node)
     return "device" in text or text.startswith(("cuda", "cpu", "mps"))
 
 

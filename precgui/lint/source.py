@@ -207,6 +207,12 @@ class Source:
         root = self.imports.get(node.id, _ALIASES.get(node.id, node.id)) if isinstance(node, ast.Name) else ""
         return ".".join([root, *reversed(parts)])
 
+    def text_of(self, node: ast.AST) -> str:
+        """The text of a string, or the dotted name of another expression, where either may be given."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        return self.name_of(node)
+
     def scope(self, node: ast.AST) -> ast.AST:
         """The function that a node is in, or the module."""
         return self.nodes[self._scopes[self.places[node]]]

@@ -210,8 +210,8 @@ class LaterSteps:
         self.watchers.rounded = self.edits.rounded
         self._rewritten, self._emptied, self._step = RewrittenWeights(later), EmptiedMoments(later), 0
         self._zero_state = ZeroState(later)
-        self.batches, self._exponents = Batches(later), SourceRanges(model, guard)
-        self._singular = SourceRanges(model, guard)
+        self.batches = Batches(later)
+        self._ranges = {name: SourceRanges(model, guard) for name in ("exponents", "singular_points")}
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}
@@ -233,10 +233,10 @@ class LaterSteps:
         if not self._active:
             return
         self._step, self._is_seen = step, False
-        self._exponents.follow(self.watchers.exponents.found)
-        self._exponents.begin(step)
-        self._singular.follow(self.watchers.singular.found)
-        self._singular.begin(step)
+        self._ranges["exponents"].follow(self.watchers.exponents.found)
+        self._ranges["singular_points"].follow(self.watchers.singular.found)
+        for each in self._ranges.values():
+            each.begin(step)
         self.batches.begin(step, in_full=step == 1 or step in _STEPS)
         self._rewritten.begin(step, trained)
         writes, watched = self.watchers.writes, self._watched == step - 1
@@ -289,13 +289,13 @@ class LaterSteps:
 
     def look_at_ranges(self) -> None:
         """The loss or the gradients of a step were not finite: what the functions were taken of may tell why."""
-        self._exponents.alarm()
-        self._singular.alarm()
+        for each in self._ranges.values():
+            each.alarm()
 
     def close_ranges(self) -> None:
         """Measure no ranges any more."""
-        self._exponents.close()
-        self._singular.close()
+        for each in self._ranges.values():
+            each.close()
 
     def _is_watched(self, step: int) -> bool:
         is_between = step in _BETWEEN and self.watchers.stored.are_continual()
@@ -328,7 +328,7 @@ class LaterSteps:
         edits |= {"emptied_moments": self._emptied.facts(), "zero_state": self._zero_state.facts()}
         edits["narrow_state"] = [*self._zero_state.narrow(), *self.watchers.rounding.facts()["narrow_state"]]
         facts = self.watchers.facts() | edits | self.batches.facts() | {"exact_steps": self.exact.facts()}
-        facts |= {"exponents": self._exponents.facts(), "singular_points": self._singular.facts()}
+        facts |= {name: each.facts() for name, each in self._ranges.items()}
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
         news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}
         self._reported = sizes

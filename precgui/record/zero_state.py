@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.samples import readable_sample
 from precgui.engine.telemetry.parameters import parameters_of
-from precgui.engine.telemetry.readable import readable, tensors_in, unseen
+from precgui.engine.telemetry.readable import placed_tensors, readable, unseen
 from precgui.engine.torch_private import is_traceable_wrapper_subclass
 from precgui.record.emptied_moments import chosen_parameters
 from precgui.record.later_numbers import LaterNumbers
@@ -149,7 +149,7 @@ def _states(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tens
         elif isinstance(each, dict) and name != "state":
             own.append((name, each.get(parameter)))
     for name, each in own:
-        for path, tensor in tensors_in(each):
+        for path, tensor in placed_tensors(each):
             if tensor is not parameter:
                 yield name + path, tensor
 

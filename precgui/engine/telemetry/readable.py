@@ -119,10 +119,10 @@ def single(values: Tensor) -> Tensor:
 
 def floats(outputs: Any) -> Iterator[tuple[str, Tensor]]:
     """The tensors of real or complex numbers in what a module returned, each with its place: '', '[1]', '.loss'."""
-    return ((path, each) for path, each in tensors_in(outputs) if each.is_floating_point() or each.is_complex())
+    return ((path, each) for path, each in placed_tensors(outputs) if each.is_floating_point() or each.is_complex())
 
 
-def tensors_in(held: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+def placed_tensors(held: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """All tensors in something, each with its place, as `floats` has it.
 
     Searches lists, tuples, dicts and dataclasses, which can be read without side effects.
@@ -139,4 +139,4 @@ def tensors_in(held: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str,
         places = ((f".{each.name}", getattr(held, each.name, None)) for each in fields(held))
     if depth < _DEEPEST:  # what contains itself has no end
         for place, value in places:
-            yield from tensors_in(value, path + place, depth + 1)
+            yield from placed_tensors(value, path + place, depth + 1)
