@@ -31,6 +31,7 @@ if "ATEN_CPU_CAPABILITY" in os.environ:  # torch 2.15 would take code compiled f
 
 WORKER_BYTES = 2 * 2**30  # of a test process with the process that it trains in
 MUCH_BYTES = 2**26
+SUMMARY_COLUMNS = 300
 
 # Files that take longest, so that no worker is left with one of them when the others have ended.
 LONGEST = (
@@ -70,6 +71,13 @@ LONGEST = (
 # The same examples everywhere and however long they take: a test must not fail because the machine is busy.
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the list of failures at the end room for reasons where the output goes to a file: 80 columns have none."""
+    if config.pluginmanager.has_plugin("terminalreporter") and not sys.stdout.isatty():
+        config.get_terminal_writer().fullwidth = SUMMARY_COLUMNS
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -38,6 +38,7 @@ _AS_THEY_ARE = ("address", "size", "stride", "first", "row")  # arguments whose 
 @triton.jit  # type: ignore[untyped-decorator]
 def _read(address, offset, inside, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
     """Numbers of a tensor in FP32, 0 where a place is not `inside`."""
+    address = address.to(tl.int64)  # an argument below 2^32 has 32 bits, which make no pointer
     if KIND == "fp32":
         read = tl.load(address.to(tl.pointer_type(tl.float32)) + offset, mask=inside, other=0.0)
     elif KIND == "bf16":
