@@ -37,6 +37,9 @@ class _Follower(QObject):
             self.due.emit()
 
 
+_Part = QWidget | _Follower  # what takes a turn when the theme changes
+
+
 class Themes(QObject):
     """The theme of the application: follows the system, or is pinned. `changed` comes when `theme` is another one.
 
@@ -52,8 +55,8 @@ class Themes(QObject):
         self._mode: Mode = "system"
         self._theme = LIGHT
         self._dressed: WeakSet[QWidget] = WeakSet()
-        self._in_view: list[QWidget | _Follower] = []  # those that still have the theme before
-        self._waiting: list[QWidget | _Follower] = []  # the hidden ones
+        self._in_view: list[_Part] = []  # those that still have the theme before
+        self._waiting: list[_Part] = []  # the hidden ones
         self._held: list[QWidget] = []  # windows that are not painted meanwhile
         self._turns = QTimer(self, interval=0)  # unlike `singleShot(0)`, never twice in one turn of the event loop
         self._turns.timeout.connect(self._serve_next)
@@ -113,10 +116,10 @@ class Themes(QObject):
         for index in range(tabs.count()):
             self.dress(cast(QWidget, tabs.widget(index)))
 
-    def schedule(self, part: QWidget | _Follower, *, in_view: bool) -> None:
+    def schedule(self, part: _Part, *, in_view: bool) -> None:
         """Bring a part up to date at its turn; the window of one in view is not painted until all in view are."""
         (self._in_view if in_view else self._waiting).append(part)
-        window = (part.part() if isinstance(part, _Follower) else part).window()
+        window = _widget_of(part).window()
         if in_view and window.updatesEnabled():
             window.setUpdatesEnabled(False)
             self._held.append(window)
@@ -133,24 +136,32 @@ class Themes(QObject):
         self._waiting.remove(part)
         in_next_turn(frame, lambda: self._dress_and_go_on(part, frame))
 
-    def _dress_and_go_on(self, part: QWidget, frame: QWidget) -> None:
-        if isValid(part):
-            self.dress(part)
+    def _dress_and_go_on(self, part: _Part, frame: QWidget) -> None:
+        self._serve(part)
         self.dress_in_view(frame)
 
-    def _next_in_view(self, frame: QWidget) -> QWidget | None:
-        parts = (part for part in self._waiting if isinstance(part, QWidget) and isValid(part))
-        return next((part for part in parts if frame.isAncestorOf(part) and not part.visibleRegion().isEmpty()), None)
+    def _next_in_view(self, frame: QWidget) -> _Part | None:
+        for part in filter(isValid, self._waiting):
+            widget = _widget_of(part)
+            if frame.isAncestorOf(widget) and not widget.visibleRegion().isEmpty():
+                return part
+        return None
+
+    def _serve(self, part: _Part) -> None:
+        """Bring a part up to date, where it is still there."""
+        if not isValid(part):
+            return
+        if isinstance(part, _Follower):
+            part.due.emit()
+        else:
+            self.dress(part)
 
     def _serve_next(self) -> None:
         """Bring one part up to date, those in view first; the next comes after all that waits in the event loop."""
         queue = self._in_view or self._waiting
         while queue:
             if isValid(part := queue.pop(0)):
-                if isinstance(part, _Follower):
-                    part.due.emit()
-                else:
-                    self.dress(part)
+                self._serve(part)
                 break
         if not self._in_view:
             self._release()
@@ -180,6 +191,10 @@ class Themes(QObject):
             self.schedule(part, in_view=not part.visibleRegion().isEmpty())  # else hidden or scrolled away
         self.changed.emit()
         self._turns.start()
+
+
+def _widget_of(part: _Part) -> QWidget:
+    return part.part() if isinstance(part, _Follower) else part
 
 
 def themes() -> Themes:

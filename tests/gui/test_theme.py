@@ -285,6 +285,24 @@ def test_that_a_part_that_is_scrolled_away_takes_the_theme_later_or_when_it_come
     assert are_dark(parts) == [True] * 3
 
 
+def test_that_a_drawing_that_comes_into_view_takes_the_theme_before_it_is_painted(
+    shown: QWidget, take_turn: Callable[[], None], qtbot: QtBot
+) -> None:
+    drawings, told = parts_of(shown, 9), list[int]()
+    for at, drawing in enumerate(drawings):
+        drawing.hide()
+        themes().follow(drawing, lambda at=at: told.append(at))
+    shown.show()
+    themes().set_mode("dark")
+    drawings[-1].show()
+    themes().dress_in_view(shown)
+    assert not told and not shown.updatesEnabled()
+    qtbot.waitUntil(shown.updatesEnabled)
+    assert 8 in told and len(told) < 8
+    change_theme(qtbot, "dark")
+    assert sorted(told) == list(range(9))
+
+
 def test_that_there_is_one_theme_an_application(qapp: QApplication) -> None:
     assert themes() is themes()
 
