@@ -10,18 +10,21 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui.engine.bootstrapped_targets import BootstrappedTargets
+from precgui.engine.bounded_logits import BoundedLogits
 from precgui.engine.broadcast_losses import BroadcastLosses
 from precgui.engine.cancellation import Cancellations
 from precgui.engine.coarse_integers import CoarseIntegers
 from precgui.engine.coarse_roundings import CoarseRoundings
 from precgui.engine.compared_scores import ComparedScores
 from precgui.engine.constant_answers import ConstantAnswers
+from precgui.engine.cut_samples import CutSamples
 from precgui.engine.early_divisions import EarlyDivisions
 from precgui.engine.exponent_sources import ExponentSources
 from precgui.engine.finite_in_fp32 import FiniteInFp32
 from precgui.engine.first_products import FirstProducts
 from precgui.engine.flat_units import FlatUnits
 from precgui.engine.hand_quantisers import HandQuantisers
+from precgui.engine.heavy_dropouts import HeavyDropouts
 from precgui.engine.hidden_parameters import HiddenParameters
 from precgui.engine.kept_statistics import KeptStatistics
 from precgui.engine.loss_arguments import LossArguments
@@ -98,6 +101,7 @@ class Watchers:
             self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
             MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
             self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
+            HeavyDropouts(), BoundedLogits(), CutSamples(),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments]

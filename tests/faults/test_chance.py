@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from precgui.config import RecordConfig
 from tests.faults.chance_faults import AT_CHANCE, NEAR_CHANCE
 from tests.faults.odd_loops import judged
-from tests.faults.published_faults import Open
+from tests.faults.published_faults import Open, blobs
 
 
 @pytest.mark.parametrize("name", AT_CHANCE)
@@ -36,3 +39,28 @@ def test_that_a_training_at_chance_is_named_and_its_correction_is_not(name: str,
 def test_that_a_healthy_loop_near_chance_is_left_alone(name: str, tmp_path: Path) -> None:
     found = judged(NEAR_CHANCE[name], tmp_path / "run.h5", RecordConfig())
     assert [(each.rule, each.title, each.evidence[0].text) for each in found.problems] == []
+
+
+def _by_heart(opened: Open) -> None:
+    """Few samples, whose labels are drawn by lot, are learnt by heart little by little."""
+    x, y = blobs(1000)[0], torch.randint(6, (1000,))
+    model = nn.Sequential(nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 6))
+    nn.init.zeros_(model[2].weight)
+    optimizer = torch.optim.SGD(model.parameters(), 0.15)
+    recorder = opened(model, optimizer)
+    for _ in range(200):
+        chosen = torch.randint(1000, (256,))
+        loss = F.cross_entropy(model(x[chosen]), y[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+def test_that_a_loss_that_falls_next_to_nothing_below_that_of_a_constant_is_a_hint(tmp_path: Path) -> None:
+    found = judged(_by_heart, tmp_path / "run.h5", RecordConfig())
+    assert [(each.rule, each.severity, each.precision_is_to_blame) for each in found.findings] == [
+        ("chance-level", "info", False)
+    ]
+    assert found.verdict == "healthy"
+    assert "hardly better than one answer for all inputs. No fault was found that explains it" in found.sentence

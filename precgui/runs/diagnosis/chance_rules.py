@@ -18,7 +18,7 @@ from precgui.runs.diagnosis.analysis import (
 )
 from precgui.runs.diagnosis.blame import blame_of_symptom, computes_in_16_bits, is_state_coarse
 from precgui.runs.diagnosis.findings import Blame, Evidence, Finding, RuledOut
-from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence, together
@@ -32,6 +32,7 @@ LITTLE, _FLAT_MODULES = 0.9, 0.5  # the same where as large a share of the modul
 _FALL, _NOISE = 0.02, 1.5  # of the loss in the last quarter, and standard errors: with more the training goes on
 _ABOVE = 1.01  # of the loss of the best constant
 _ALIKE = 0.02  # relative deviation of the factor between a recorded loss and that which was seen
+_WARMED_UP = 1.5  # times the median rate at the end: the rate still rises
 _MOVED = 0.1  # of the weights, by all updates together: with less the run may be short
 _JUMPED = 1.0  # of the weights, by one update
 _BURST, _SPIKE = 10.0, 2.0  # the largest loss, of that at the end: told as the cause, or as a hint
@@ -96,7 +97,7 @@ def is_at_chance(m: Measurements, least: float = _NO_BETTER) -> bool:
     """Whether the model had at least this share of the loss of a constant in the steps that were compared, and the loss
     has not fallen since. Not while the rate is warmed up."""
     found = chance_of(m)
-    if found is None or found.loss < least * found.constant or m.lr[-1] > 1.5 * median(m.lr):
+    if found is None or found.loss < least * found.constant or m.lr[-1] > _WARMED_UP * median(m.lr):
         return False
     if found.best < min(_BEST, least) or found.late < LITTLE * found.constant:
         return False
@@ -150,13 +151,55 @@ def _way_of(m: Measurements) -> float:
     return float(np.nansum(m.lr) * np.sqrt(max(count, 1.0)) / max(norm, 1e-30))
 
 
+def _way_moved(m: Measurements) -> tuple[Values, float]:
+    """The share of their norm by which each update moves the weights, where it is known, and that of all together."""
+    ratios = update_ratios(m)[1]
+    known = ratios[np.isfinite(ratios)]
+    return known, min(float(known.mean() * m.n) if len(known) else 0.0, _way_of(m))
+
+
+def _near_chance(m: Measurements, found: Chance) -> list[Finding] | None:
+    """A hint where next to nothing of the loss of a constant is learnt, though the loss falls.
+
+    No fault by itself: a training may be slow, or have little to learn.
+    """
+    least = min(found.loss, found.late) / found.constant
+    if min(least, found.best) < _BEST or found.late > _ABOVE * found.constant:  # above: on its way to that level
+        return None
+    if m.lr[-1] > _WARMED_UP * median(m.lr) or _way_moved(m)[1] < _MOVED:
+        return None
+    proof = Evidence(
+        L_("loss >= 0.97 of that of the best constant answer to the same targets, and <= 1.01 at the end"),
+        {"loss": found.loss, "constant": found.constant, "step": found.step, "late": found.late},
+        Sentence(
+            "In steps {first} to {step} the {kind} was {loss:.4g}; the same answer to all inputs has {constant:.4g} "
+            "for the same targets. The loss at the end is {late:.4g}, {share} of that.",
+            first=_FIRST, step=found.step, kind=found.kind, loss=found.loss, constant=found.constant,
+            late=found.late, share=percent(found.late / found.constant),
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "chance-level", "info", L_("The model is hardly better than one answer for all inputs"), found.step,
+            int(m.steps[-1]), (proof,),
+            L_(
+                "If more can be learnt, and not only by a longer training, look at inputs and targets as the loss gets "
+                "them: are they still of the same samples (shuffled, sorted, joined)? A model that learns the samples "
+                "by heart lowers its training loss slowly, too: compare with the loss of a validation."
+            ),
+            0.5, "docs/diagnosis.md", certainty="estimate", blame=blame_of_symptom(m),
+        )
+    ]  # fmt: skip
+
+
 def chance_level(m: Measurements) -> Answer:
     """The model learns nothing from its inputs: one answer for all of them has no larger loss."""
     found = chance_of(m)
     if found is None:
         return None
     if not is_at_chance(m):
-        return RuledOut(
+        return _near_chance(m, found) or RuledOut(
             "chance-level",
             Sentence(
                 "because the {kind} was {loss:.3g} where the best constant answer has {constant:.3g}, and ends at "
@@ -167,9 +210,7 @@ def chance_level(m: Measurements) -> Answer:
                 late=found.late,
             ),
         )
-    ratios = update_ratios(m)[1]
-    known = ratios[np.isfinite(ratios)]
-    moved = min(float(known.mean() * m.n) if len(known) else 0.0, _way_of(m))
+    known, moved = _way_moved(m)
     norms = m.grad_norm[np.isfinite(m.grad_norm)]
     if moved < _MOVED:
         return RuledOut(

@@ -184,6 +184,13 @@ class Diagnosis:
             return Sentence("Cannot be told: {why}", why=self.why_not or L_("no step is recorded."))
         if not self.problems:
             steps = self.examined or counted("{count} step", "{count} steps", self.steps)
+            hint = next((each for each in self.findings if each.rule == "chance-level"), None)
+            if hint is not None:
+                return Sentence(
+                    "{title}. No fault was found that explains it: the signs of {count} known faults were looked for "
+                    "in {steps} and not seen; others are possible.",
+                    title=hint.title, count=len(self.ruled_out), steps=steps,
+                )  # fmt: skip
             return Sentence(
                 "No fault found. The signs of {count} known faults were looked for in {steps} and not seen; others are "
                 "possible.",

@@ -121,6 +121,11 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "hidden_parameters": [{"parameters": 2, "elements": 64, "trained": 8, "modules": ["0"], "step": 8}],
     "untrained_parameters": [{"names": ["0.weight"], "parameters": 1, "step": 8}],
     "policy_ratios": [{"step": 8, "count": 2, "share": 0.95, "low": 0.8, "high": 1.2, "numbers": 64}],
+    "heavy_dropouts": [{"module": "2", "probability": 0.9, "calls": 2, "step": 128}],
+    "bounded_logits": [
+        {"step": 8, "count": 2, "classes": 64, "size": 0.07, "factor": 0.07, "least": 4.02, "loss": 4.1}
+    ],
+    "cut_samples": [{"step": 8, "count": 2, "module": "encoder", "shape": [64, 8]}],
     "unused_terms": _each_step({"terms": 2, "unused": 1, "optimizer": "Adam", "reaches": ["1.weight"]}),
     "unshifted_targets": _each_step({"positions": 64}),
     "batches": _each_step(
