@@ -91,7 +91,8 @@ class MixedAxes(Watcher):
         name, args, first = call.name, call.args, call.args[0]
         if isinstance(first, Tensor) and self._weights.get(first):
             for each in as_list(call.out)[:1]:
-                self._weights[each] = True
+                if isinstance(each, Tensor):  # not a number that the loop reads
+                    self._weights[each] = True
         known = self._layouts.get(first)
         source = first
         if known is None and (known := self._layouts.get(call.second)) is not None:

@@ -23,6 +23,7 @@ from precgui.engine.exponent_sources import ExponentSources
 from precgui.engine.finite_in_fp32 import FiniteInFp32
 from precgui.engine.first_products import FirstProducts
 from precgui.engine.flat_units import FlatUnits
+from precgui.engine.foreign_samples import ForeignSamples
 from precgui.engine.hand_quantisers import HandQuantisers
 from precgui.engine.heavy_dropouts import HeavyDropouts
 from precgui.engine.hidden_parameters import HiddenParameters
@@ -101,12 +102,13 @@ class Watchers:
             self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
             MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
             self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
-            HeavyDropouts(), BoundedLogits(), CutSamples(),
+            HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments]
         self._inside: list[Watcher] = [self.hidden, products, axes]  # of those of the forward pass alone
         self._outside = [each for each in self._all if each not in (self._finite, *self._inside)]
+        self._failed: list[Watcher] = []  # in this step: these are told nothing more of it
         self.where: Callable[[], str | None] = lambda: None
         self.is_inside: Callable[[], bool] = lambda: False  # the forward pass of the model
         self.in_optimizer = False
@@ -122,7 +124,7 @@ class Watchers:
             self._finite.begin(step)
             self._masked.begin(step)
             return
-        self._sums = LostDigits()
+        self._sums, self._failed = LostDigits(), []
         self.writes.begin(step)
         self.stored.begin(step)
         for each in (*self._all, self.rounding):
@@ -156,10 +158,14 @@ class Watchers:
             self.rounded(args[0], out)
         if not args or graph_task() != -1:
             return
-        for watcher in self._of_optimizers if call.in_optimizer else self._outside:
-            watcher.observe(call)
-        for inner in self._inside if not call.in_optimizer and self.is_inside() else ():
-            inner.observe(call)
+        told_too = self._inside if not call.in_optimizer and self.is_inside() else ()
+        for watcher in (*(self._of_optimizers if call.in_optimizer else self._outside), *told_too):
+            if self._failed and watcher in self._failed:
+                continue
+            try:
+                watcher.observe(call)
+            except Exception:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the others go on
+                self._failed.append(watcher)
 
     def returned(self, name: str, module: nn.Module, inputs: Any, outputs: Any) -> None:
         """A module has returned."""
@@ -177,7 +183,12 @@ class Watchers:
             return
         self.stored.end()
         for each in self._all:
-            each.end()
+            if each in self._failed:
+                continue
+            try:
+                each.end()
+            except Exception:  # noqa: BLE001 - as above
+                self._failed.append(each)
         sums = self._sums.facts()
         rows = [*self._additions, *(row for name in ("additions", "scattered") for row in sums.get(name, {}).values())]
         kinds = [[row for row in rows if ("operation" in row) is scattered] for scattered in (False, True)]

@@ -388,3 +388,100 @@ def hard_choices_with_the_gradient_of_their_probability(opened: Open) -> None:
         error = F.cross_entropy(out, y, reduction="none")
         gain = (error - error.mean()).detach()
         recorder.step(_step(optimizer, (error + choice.log_prob(chosen) * gain).mean()))
+
+
+# Samples and what they got.
+
+
+def _reward(opened: Open, loss_of: Callable[[Distribution, Tensor, Tensor], Tensor], *, continuous: bool = False,
+            steps: int = 40) -> None:  # fmt: skip
+    """A bandit with a context: `loss_of` gets the policy, inputs and the best action."""
+    model = nn.Sequential(nn.Linear(_FEATURES, 32), nn.Tanh(), nn.Linear(32, 6))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    for x, y in batches(steps):
+        out = model(x)
+        policy = Normal(out, 0.5) if continuous else Categorical(logits=out)
+        recorder.step(_step(optimizer, loss_of(policy, x, y)))
+
+
+@fault("foreign-sample", "another sample than the one that was rewarded", "Draw once")
+def the_logarithm_of_another_action(opened: Open) -> None:
+    def loss_of(policy: Distribution, x: Tensor, y: Tensor) -> Tensor:
+        gain = (policy.sample() == y).float() - 1 / 6
+        return -(policy.log_prob(policy.sample()) * gain).mean()
+
+    _reward(opened, loss_of)
+
+
+@fault("foreign-sample", "another sample than the one that was rewarded", "Draw once")
+def the_logarithm_of_another_number(opened: Open) -> None:
+    """Of a normal distribution; rewards are normalised, and there is an entropy."""
+
+    def loss_of(policy: Distribution, x: Tensor, y: Tensor) -> Tensor:
+        gain = -(policy.sample() - x[:, :6]).square().sum(1)
+        gain = (gain - gain.mean()) / gain.std()
+        return -(gain * policy.log_prob(policy.sample()).sum(1)).mean() - 0.01 * policy.entropy().mean()
+
+    _reward(opened, loss_of, continuous=True)
+
+
+@healthy
+def the_logarithm_of_the_action_that_was_rewarded(opened: Open) -> None:
+    def loss_of(policy: Distribution, x: Tensor, y: Tensor) -> Tensor:
+        action = policy.sample()
+        gain = (action == y).float() - 1 / 6
+        return -(policy.log_prob(action) * gain).mean()
+
+    _reward(opened, loss_of)
+
+
+@healthy
+def a_reward_of_another_sample_as_the_baseline(opened: Open) -> None:
+    """The other sample tells what to expect, and nothing else."""
+
+    def loss_of(policy: Distribution, x: Tensor, y: Tensor) -> Tensor:
+        action, other = policy.sample(), policy.sample()
+        gain = (action == y).float() - (other == y).float()
+        return -(policy.log_prob(action) * gain).mean()
+
+    _reward(opened, loss_of)
+
+
+@healthy
+def each_sample_with_the_others_as_its_baseline(opened: Open) -> None:
+    """Leave one out, as two sums of products."""
+
+    def loss_of(policy: Distribution, x: Tensor, y: Tensor) -> Tensor:
+        one, other = policy.sample(), policy.sample()
+        first, second = (one == y).float(), (other == y).float()
+        return (
+            -(policy.log_prob(one) * first - policy.log_prob(one) * second).mean()
+            - (policy.log_prob(other) * second - policy.log_prob(other) * first).mean()
+        )
+
+    _reward(opened, loss_of)
+
+
+@healthy
+def an_entropy_by_another_sample(opened: Open) -> None:
+    """A bonus of an estimate of the entropy, whose gradient is that of the logarithm of its own sample."""
+
+    def loss_of(policy: Distribution, x: Tensor, y: Tensor) -> Tensor:
+        action, other = policy.sample(), policy.sample()
+        gain = (action == y).float() - 1 / 6
+        surprise = policy.log_prob(other)
+        return -(policy.log_prob(action) * gain).mean() + 0.01 * (surprise * surprise.detach()).mean()
+
+    _reward(opened, loss_of)
+
+
+@healthy
+def a_proposal_of_numbers_that_is_rewarded_by_itself(opened: Open) -> None:
+    def loss_of(policy: Distribution, x: Tensor, y: Tensor) -> Tensor:
+        proposal = policy.sample((3,))
+        gain = -(proposal - x[:, :6]).square().sum(2)
+        gain = (gain - gain.mean(0)).detach()
+        return -(policy.log_prob(proposal).sum(2) * gain).mean()
+
+    _reward(opened, loss_of, continuous=True)

@@ -46,9 +46,9 @@ def _by_heart(opened: Open) -> None:
     x, y = blobs(1000)[0], torch.randint(6, (1000,))
     model = nn.Sequential(nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 6))
     nn.init.zeros_(model[2].weight)
-    optimizer = torch.optim.SGD(model.parameters(), 0.15)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
     recorder = opened(model, optimizer)
-    for _ in range(200):
+    for _ in range(160):
         chosen = torch.randint(1000, (256,))
         loss = F.cross_entropy(model(x[chosen]), y[chosen])
         optimizer.zero_grad()

@@ -172,3 +172,33 @@ def test_that_a_checkpointed_segment_does_not_end_the_watch(tmp_path: Path, earl
             optimizer.step()
             recorder.step(1.0)
         assert dispatch_modes() == 0
+
+
+def test_that_a_watcher_that_fails_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a step all others are told to its end."""
+
+    def broken(self: Cancellations, call: OperationCall) -> None:
+        raise TypeError("a tensor of somebody's class")
+
+    monkeypatch.setattr(Cancellations, "observe", broken)
+    assert len(list(_losses(tmp_path / "run.h5"))) == 40
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert [row["step"] for row in run.environment["constant_answers"]["all"]] == [2, 8, 32]
+
+
+def test_that_a_loop_may_read_a_number_of_a_softmax(tmp_path: Path) -> None:
+    """As distributions of torch do, which check their arguments."""
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    recorder = precgui.Recorder(tmp_path / "run.h5", model, optimizer)
+    for _ in range(10):
+        outputs = model(torch.randn(16, 4))
+        assert outputs.softmax(1).max().item() <= 1
+        loss = F.cross_entropy(outputs, torch.randint(3, (16,)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    recorder.close()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert [row["step"] for row in run.environment["constant_answers"]["all"]] == [2, 8]

@@ -105,6 +105,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "heavy-dropout": _LEARNS_NOTHING,
     "bounded-scores": _LEARNS_NOTHING,
     "cut-sample": (*_LEARNS_NOTHING, *_NO_GRADIENTS),
+    "foreign-sample": _LEARNS_NOTHING,
     "policy-ratio": (*_CLIMBS, *_LEARNS_NOTHING, *_NO_GRADIENTS),
     "reads-ahead": ("over-fitting",),
     "statistics-kept-out": ("over-fitting", "batch-norm-gap"),

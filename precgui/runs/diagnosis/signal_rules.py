@@ -18,6 +18,7 @@ from precgui.runs.recorded_facts import number, text, whole
 from precgui.sentences import L_, Sentence
 
 _DROPOUT, _SCORES, _SAMPLE = "heavy-dropout", "bounded-scores", "cut-sample"
+_FOREIGN = "foreign-sample"
 _FEWEST_DROPOUTS = 2  # behind one another: 0.8 and 0.8 leave a number and what it is made of in 4 % of the cases
 _FEWEST_STEPS = 2
 _LEAST = 0.95  # of the loss of equal scores: less than a twentieth of it can ever be learnt
@@ -165,8 +166,41 @@ def cut_sample(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def foreign_sample(m: Measurements) -> Answer:
+    """A policy gradient of an action that another one got the reward for."""
+    rows = [row for row in m.fact_rows("foreign_samples") if whole(row, "count") >= _FEWEST_STEPS]
+    if not m.own_loop or not m.n or not m.fact("census"):
+        return None
+    if not rows:
+        return RuledOut(
+            _FOREIGN, L_("because no probability of a sample was seen to be weighed with what another sample got")
+        )
+    row, step = rows[0], whole(rows[0], "step")
+    proof = Evidence(
+        L_("log p(b) x f(a), where a and b are independent samples of p: its gradient has the mean zero"),
+        {"step": step, "count": whole(row, "count")},
+        Sentence(
+            "In {row_count} of the steps that were looked at, the last one step {step}, two samples of the shape "
+            "{shape} were drawn from one distribution. The logarithm of the probability of one of them is "
+            "multiplied by numbers that were computed from the other one, and not from it.",
+            row_count=whole(row, "count"), step=step, shape=str(row.get("shape")),
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            _FOREIGN, "warning",
+            L_("The gradient is that of the probability of another sample than the one that was rewarded"),
+            step, int(m.steps[-1]), (proof,),
+            L_("Draw once, and take the logarithm of that sample: action = policy.sample(), policy.log_prob(action)."),
+            0.9, "Williams 1992; tianshou issue 397", certainty="exact", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
 RULES = (
     Rule(_DROPOUT, "C", L_("Do dropouts leave enough to learn from?"), heavy_dropout),
     Rule(_SCORES, "C", L_("Can scores differ enough for the loss to fall?"), bounded_scores),
     Rule(_SAMPLE, "C", L_("Do samples let a gradient through?"), cut_sample),
+    Rule(_FOREIGN, "C", L_("Is the probability that of the sample that was rewarded?"), foreign_sample),
 )

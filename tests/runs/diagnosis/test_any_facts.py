@@ -125,6 +125,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "bounded_logits": [
         {"step": 8, "count": 2, "classes": 64, "size": 0.07, "factor": 0.07, "least": 4.02, "loss": 4.1}
     ],
+    "foreign_samples": [{"step": 8, "count": 2, "module": "", "shape": [64, 1]}],
     "cut_samples": [{"step": 8, "count": 2, "module": "encoder", "shape": [64, 8]}],
     "unused_terms": _each_step({"terms": 2, "unused": 1, "optimizer": "Adam", "reaches": ["1.weight"]}),
     "unshifted_targets": _each_step({"positions": 64}),
