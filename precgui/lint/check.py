@@ -22,6 +22,7 @@ from precgui.lint import (
     overflow_rules,
     scaler_rules,
     slope_rules,
+    trainer_rules,
     weight_rules,
 )
 from precgui.lint.fragment import Fragment
@@ -60,6 +61,7 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
     **dtype_rules.RULES,
     **measure_rules.RULES,
     **library_rules.RULES,
+    **trainer_rules.RULES,
     **slope_rules.RULES,
     **overflow_rules.RULES,
     **integer_rules.RULES,

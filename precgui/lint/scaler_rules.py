@@ -195,7 +195,9 @@ def no_update(source: Source) -> Mistakes:
     """scaler.step() without scaler.update(): the scale never moves."""
     for scaler in source.scaling:
         steps = source.calls_of(scaler, "step")
-        if steps and not source.named_calls(scaler.last_part, "update") and not _is_handed_on(source, scaler):
+        if not steps or source.named_calls(scaler.last_part, "update") or _is_handed_on(source, scaler):
+            continue
+        if scaler in source.scalers or not _are_updated(source):
             yield (
                 steps[0].line, "error", Sentence(
                     "{scaler}.update() is never called: a scale that is too high stays so",
@@ -203,6 +205,31 @@ def no_update(source: Source) -> Mistakes:
                 ),
                 Sentence("call {scaler}.update() after {scaler}.step(optimizer)", scaler=scaler),
             )  # fmt: skip
+
+
+def _are_updated(source: Source) -> bool:
+    """Whether all scalers that the script makes are updated, those that functions get as arguments with them."""
+    return bool(source.scalers) and all(source.named_calls(each.last_part, "update") for each in source.scalers)
+
+
+def scaled_by_another(source: Source) -> Mistakes:
+    """A loss that is scaled by a scaler which never steps, before the step of another one."""
+    for scaler in source.scalers:
+        others = [each for each in source.scalers if each != scaler and each.last_part not in source.disabled_scalers]
+        if not others or source.named_calls(scaler.last_part, "step") or _is_handed_on(source, scaler):
+            continue
+        for scale in source.calls_of(scaler, "scale")[:_MOST_CALLS]:
+            step = source.next_in_scope(scale.node, "step")
+            other = source.owner(step) if step is not None else None
+            if step is not None and other in others and step.node.args and not source.excludes(scale.node, step.node):
+                yield (
+                    step.line, "error", Sentence(
+                        "{other}.step() divides gradients by its scale, but {scaler} has multiplied the loss "
+                        "(line {line})",
+                        other=other, scaler=scaler, line=scale.line,
+                    ),
+                    Sentence("{scaler}.step(...), one scaler for each loss", scaler=scaler),
+                )  # fmt: skip
 
 
 def scheduler_on_skipped_steps(source: Source) -> Mistakes:
@@ -415,6 +442,7 @@ RULES: dict[str, Callable[[Source], Mistakes]] = {
     "clip-before-unscale": clip_before_unscale,
     "step-past-the-scaler": step_past_the_scaler,
     "scaler-not-updated": no_update,
+    "scaled-by-another": scaled_by_another,
     "scheduler-on-skipped-steps": scheduler_on_skipped_steps,
     "scaler-not-saved": scaler_not_saved,
     "scale-set-anew": scale_set_anew,

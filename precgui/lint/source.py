@@ -321,11 +321,22 @@ class Source:
             node: ast.AST | None = site.node
             while isinstance(node, ast.expr):
                 node = self.parent(node)
-            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = (
+                [self._partner(site.node, each, node.value) for each in node.targets]
+                if isinstance(node, ast.Assign)
+                else []
+            )
             for target in [node.target] if isinstance(node, ast.AnnAssign) else targets:
                 if (variable := self.variable(target)) is not None:
                     results.setdefault(variable, []).append(site.node)
         return {name: results[name][:_MOST_SCALERS] for name in list(results)[:_MOST_SCALERS]}
+
+    def _partner(self, part: ast.expr, target: ast.expr, value: ast.expr) -> ast.expr:
+        """The target of a part of a value: `b` for the second element in `a, b = f(), g()`."""
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            pairs = zip(target.elts, value.elts, strict=True)
+            return next((own for own, each in pairs if self.contains(each, self.places[part])), target)
+        return target
 
     @cached_property
     def scaling(self) -> list[Variable]:

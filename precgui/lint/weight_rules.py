@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
+from precgui.events import Severity
 from precgui.lint.arguments import keyword
 from precgui.lint.constants import constant
 from precgui.lint.flow import (
@@ -44,7 +45,9 @@ def _trained_low(source: Source) -> Iterator[tuple[CallSite, Variable, str, ast.
         for model in trained_models(source, site.node):
             scope = source.scope(site.node)
             state = weights_format(source, model, scope)
-            if state is not None and _is_trained_after(source, model, site, state[1]):
+            if state is None or _has_ended(source, site, state[1]):
+                continue
+            if _is_trained_after(source, model, site, state[1]):
                 yield site, model, *state
 
 
@@ -65,6 +68,19 @@ def _is_wrapped(source: Source, site: CallSite) -> bool:
 def _is_given(variable: Variable, call: ast.Call) -> bool:
     """Whether a variable is an argument of a call."""
     return any(path_text(given) == variable.text for given in [*call.args, *(k.value for k in call.keywords)])
+
+
+def _has_ended(source: Source, site: CallSite, cast: ast.AST) -> bool:
+    """Whether the last step of an optimizer comes before the cast, as of a teacher that is frozen afterwards."""
+    assigned, place = statement(source, site.node), source.places[cast]
+    made = source.variable(assigned.targets[0]) if isinstance(assigned, ast.Assign) else None
+    steps = [each for each in source.of("step") if made is not None and (
+        source.owner(each) == made or any(source.variable(given) == made for given in each.node.args))]  # fmt: skip
+    return bool(steps) and all(
+        each.place < place and source.scope(each.node) is source.scope(cast)
+        and not any(isinstance(loop, ast.For | ast.While) and source.contains(loop, place)
+                    for loop in source.above(each.node)) for each in steps
+    )  # fmt: skip
 
 
 def _is_trained_after(source: Source, model: Variable, site: CallSite, cast: ast.AST) -> bool:
@@ -100,6 +116,20 @@ def _read_from_outside(source: Source, functions: set[ast.AST]) -> dict[Variable
     return source.cached("read from outside by training", collect)
 
 
+def fp16_weights(model: object, *, scaled: bool) -> tuple[Severity, str, str]:
+    """That a model is trained with FP16 weights; `scaled`: torch's scaler divides the gradients."""
+    title = (
+        Sentence(
+            "{model} is trained with FP16 weights: small updates and gradients are lost, and torch's scaler "
+            "refuses FP16 gradients", model=model,
+        )
+        if scaled else
+        Sentence("{model} is trained with FP16 weights: small updates and gradients are lost", model=model)
+    )  # fmt: skip
+    cure = L_("keep FP32 weights and use torch.autocast with a GradScaler")
+    return "error" if scaled else "warning", title, cure
+
+
 def half_weights(source: Source) -> Mistakes:
     """A model converted to FP16 whose parameters an optimizer of torch gets."""
     for site, model, weights, cast in _trained_low(source):
@@ -107,17 +137,7 @@ def half_weights(source: Source) -> Mistakes:
             continue
         scaled = any(source.scope(each.node) is source.scope(site.node) for scaler in source.scaling
                      for each in source.calls_of(scaler, "step"))  # fmt: skip
-        yield (
-            getattr(cast, "lineno", site.line), "error" if scaled else "warning",
-            Sentence(
-                "{model} is trained with FP16 weights: small updates and gradients are lost, and torch's scaler "
-                "refuses FP16 gradients", model=model,
-            )
-            if scaled else Sentence(
-                "{model} is trained with FP16 weights: small updates and gradients are lost", model=model
-            ),
-            L_("keep FP32 weights and use torch.autocast with a GradScaler"),
-        )  # fmt: skip
+        yield getattr(cast, "lineno", site.line), *fp16_weights(model, scaled=scaled)
         given = keyword(site.node, "eps", 3)
         eps = 1e-8 if given is None else constant(source, given)
         if eps is not None and eps < _FP16_SMALLEST and site.method in _LIKE_ADAM:

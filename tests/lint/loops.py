@@ -134,6 +134,31 @@ for x in loader:
     scaler.step(opt_d)
     scaler.update()
 """
+TWO_SCALERS = """
+import torch
+scaler_d, scaler_g = torch.amp.GradScaler("cuda"), torch.amp.GradScaler("cuda")
+for x in loader:
+    opt_d.zero_grad()
+    scaler_d.scale(d(x)).backward()
+    scaler_d.step(opt_d)
+    scaler_d.update()
+    opt_g.zero_grad()
+    scaler_g.scale(g(x)).backward()
+    scaler_g.step(opt_g)
+    scaler_g.update()
+"""
+OF_A_FUNCTION = """
+import torch
+def step(model, optimizer, scaler, x):
+    optimizer.zero_grad()
+    scaler.scale(model(x)).backward()
+    scaler.step(optimizer)
+def train(model, loader):
+    optimizer, scaler_d = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cuda")
+    for x in loader:
+        step(model, optimizer, scaler_d, x)
+        scaler_d.update()
+"""
 GAN = """
 import torch
 opt_g, opt_d = torch.optim.Adam(g.parameters()), torch.optim.Adam(d.parameters())
@@ -274,6 +299,12 @@ FAULTS = {
         PENALTY.replace("(g,) =", "g =").replace("    penalty", "    flat = g[0].reshape(4, -1)\n    penalty").replace("g.flatten(1)", "flat"),
         PENALTY.replace("    penalty = ((g.flatten(1).norm(dim=1) - 1) ** 2).mean()", "    g = g.square()\n    penalty = g.sum()"),
     ],
+    "scaled-by-another": [
+        TWO_SCALERS.replace("scaler_g.step", "scaler_d.step"),
+        TWO_SCALERS.replace("scaler_g.step", "scaler_d.step").replace(
+            'scaler_d, scaler_g = torch.amp.GradScaler("cuda"), torch', 'scaler_d = torch.amp.GradScaler("cuda")\nscaler_g = torch'),
+    ],
+    "scaler-not-updated": [OF_A_FUNCTION.replace("        scaler_d.update()\n", "")],
     "halved-and-back": [HALVED, HALVED.replace("half()", "bfloat16()")],
     "time-of-launches": [PRODUCTS],
     "other-initial-weights": [BEGINNINGS],
@@ -291,6 +322,12 @@ FAULTS = {
     ],
 }  # fmt: skip
 SOUND = {
+    "scaled-by-another": [
+        TWO_SCALERS,
+        TWO_SCALERS.replace("    scaler_d.step(opt_d)\n", "").replace("    scaler_g.step", "    scaler_d.step(opt_d)\n    scaler_g.step"),
+        TWO_SCALERS.replace("scaler_g.step(opt_g)", "train(scaler_g)\n    scaler_d.step(other)"),
+    ],
+    "scaler-not-updated": [OF_A_FUNCTION],
     "scaler-out-of-order": [
         LOOP, TWO, LOOP.replace("scaler.step(", "scaler.unscale_(optimizer)\n    scaler.step("),
         GAN.replace("optimizer_g.step()", "scaler.step(optimizer_g)"),

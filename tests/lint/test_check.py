@@ -14,7 +14,7 @@ from precgui.lint import LINT_RULES, ScriptError, check
 from precgui.lint.check import check_file
 from precgui.lint.source import Source
 from tests import needs
-from tests.lint import values
+from tests.lint import trainers, values
 from tests.lint.loops import FAULTS
 
 RIGHT = """
@@ -31,7 +31,7 @@ for inputs, targets in loader:
     scaler.step(optimizer)
     scaler.update()
 """
-MISTAKES = {rule: texts[0] for rule, texts in {**values.FAULTS, **FAULTS}.items()} | {
+MISTAKES = {rule: texts[0] for rule, texts in {**values.FAULTS, **trainers.FAULTS, **FAULTS}.items()} | {
     "scaler-not-used": RIGHT.replace("scaler.scale(loss)", "loss"),
     "clip-before-unscale": RIGHT.replace("    scaler.unscale_(optimizer)\n", ""),
     "clip-after-step": RIGHT.replace("    scaler.step(optimizer)\n", "").replace("    scaler.unscale_", "    scaler.step(optimizer)\n    scaler.unscale_"),  # noqa: E501
@@ -322,6 +322,28 @@ def fit(loader):
         model(x).sum().backward()
         optimizer.step()
 """
+
+
+FROZEN_AFTER = """
+import torch
+teacher = Net()
+first = torch.optim.SGD(teacher.parameters(), 0.1)
+for x in loader:
+    first.zero_grad()
+    teacher(x).mean().backward()
+    first.step()
+teacher.half().eval()
+for x in loader:
+    optimizer.zero_grad()
+    (student(x) - teacher(x.half()).float()).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_that_a_model_that_is_cast_after_its_last_step_is_left_alone() -> None:
+    assert rules(FROZEN_AFTER) == set()
+    again = FROZEN_AFTER.replace("optimizer.step()", "optimizer.step()\n    first.step()")
+    assert "fp16-weights" in rules(again)
 
 
 def test_that_a_model_is_followed_into_the_function_that_trains_it_from_outside() -> None:

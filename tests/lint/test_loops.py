@@ -7,11 +7,12 @@ from itertools import combinations
 import pytest
 
 from precgui.lint import check
-from tests.lint import values
-from tests.lint.loops import ACCUMULATED, FAULTS, LOOP, SOUND, TWO
+from tests.lint import loops, trainers, values
+from tests.lint.loops import ACCUMULATED, LOOP, TWO
 
-WRONG = [(rule, text) for group in (FAULTS, values.FAULTS) for rule, texts in group.items() for text in texts]
-RIGHT = [(rule, text) for group in (SOUND, values.SOUND) for rule, texts in group.items() for text in texts]
+PLACES = (loops, values, trainers)
+WRONG = [(rule, text) for each in PLACES for rule, texts in each.FAULTS.items() for text in texts]
+RIGHT = [(rule, text) for each in PLACES for rule, texts in each.SOUND.items() for text in texts]
 
 
 @pytest.mark.parametrize(("rule", "text"), WRONG)
