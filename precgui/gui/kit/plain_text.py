@@ -47,9 +47,9 @@ class ElidedLabel(PlainLabel):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
     def setText(self, text: str, shorter: str = "") -> None:
-        """Show a text, or `shorter` where there is no room for all of it."""
+        """Show a text, its lines in one, or `shorter` where there is no room for all of it."""
         self._shorter = shorter
-        super().setText(text)
+        super().setText(" ".join(filter(None, text.splitlines())))
         self.setToolTip(plain_tip(text))
 
     @property

@@ -220,6 +220,10 @@ def test_that_a_line_without_room_ends_in_dots_and_its_tool_tip_says_all(qtbot: 
     plain.resize(120, 30)
     assert label.grab().toImage() != plain.grab().toImage()  # which is cut
     assert label.toolTip() == text
+    one_line = label.sizeHint().height()
+    label.setText("TF32 is emulated here.\n\nSoftmax stays in FP32.")
+    assert label.sizeHint().height() == one_line and label.text() == "TF32 is emulated here. Softmax stays in FP32."
+    assert label.toolTip() == "TF32 is emulated here.\n\nSoftmax stays in FP32."
     label.setText(HOSTILE)
     assert not GuiQt.mightBeRichText(label.toolTip()) or label.toolTip() == plain_tip(HOSTILE)
     assert label.textFormat() == Qt.TextFormat.PlainText
