@@ -11,9 +11,11 @@ from torch import Tensor
 
 from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
 from precgui.engine.operation_names import UPDATES
+from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, packet_name, tree_leaves, tree_map
 
 _SUMS = ("aten.add", "aten.add_", "aten.sub", "aten.sub_")
+_CASTS = ("aten._to_copy", "aten.copy_")
 _ELEMENTWISE = {
     f"aten.{prefix}{name}{suffix}"
     for name in (*UPDATES, "sqrt", "pow")
@@ -51,10 +53,20 @@ class _Scattered:
     value: float = 0.0
 
 
+@dataclass
+class _WideSum:
+    """A sum in FP32 of terms of which one was in 16 bits."""
+
+    short: Tensor
+    other: Tensor
+
+
 class LostDigits:
     """Asked before each operation; what it returns is called with the result. Counts, and changes nothing."""
 
     def __init__(self) -> None:
+        self._widened = TensorMarks[Tensor]()  # of what was cast from 16 bits: that
+        self._wide_sums = TensorMarks[_WideSum]()
         self._additions: dict[str, _Additions] = {}  # by module
         self._scattered: dict[str, _Scattered] = {}  # by module
         self._passes: dict[str, int] = {}  # calls of each module
@@ -72,25 +84,63 @@ class LostDigits:
             return self._in_optimizer(func, name, args, kwargs) if name in _ELEMENTWISE else None
         if name in _SCATTERED:
             return self._scatters(func, name, args, kwargs, module)
-        if name not in _SUMS or graph_task() != -1 or not (module is None or torch.is_grad_enabled()):
+        if graph_task() != -1 or not (module is None or torch.is_grad_enabled()):
             return None
-        if len(args) < 2 or not isinstance(args[0], Tensor):
+        place = LOOP if module is None else module
+        if name in _CASTS:  # without a gradient, weights are written back, perhaps with a compensation
+            return self._casts(name, args, kwargs, place) if torch.is_grad_enabled() else None
+        if name not in _SUMS or len(args) < 2 or not (isinstance(args[0], Tensor) and isinstance(args[1], Tensor)):
             return None
         a, b = args[:2]
-        if not (isinstance(b, Tensor) and a.dtype in SHORT_DTYPES and b.dtype == a.dtype):
-            return None
         if module is not None and min(a.numel(), b.numel()) < 2:
             return None
-        a = a.clone() if name.endswith("_") else a
+        if not (a.dtype in SHORT_DTYPES and b.dtype == a.dtype):
+            return self._adds_in_fp32(a, b) if not name.endswith("_") else None
+        return self._count(place, a.clone() if name.endswith("_") else a, b)
+
+    def _count(self, place: str, a: Tensor, b: Tensor) -> After:
+        """Counts the elements of a sum in the format of `a` that are those of one of its terms."""
 
         def after(out: Tensor) -> None:
-            counts = self._additions.setdefault(
-                LOOP if module is None else module, _Additions(format=dtype_name(a.dtype))
-            )
+            counts = self._additions.setdefault(place, _Additions(format=dtype_name(a.dtype)))
             both = (a != 0) & (b != 0) & out.isfinite()  # Inf plus a number is no rounding
             counts.calls += 1
             counts.elements += int(both.sum())
             counts.swallowed += int((both & ((out == a) | (out.abs() == b.abs()))).sum())
+
+        return after
+
+    def _adds_in_fp32(self, a: Tensor, b: Tensor) -> After | None:
+        """Remembers a sum in FP32 of a term that is in 16 bits, or was: it may be cast back, which rounds it."""
+        short, other = next(((each, b if each is a else a) for each in (a, b) if self._short(each) is not None), (a, a))
+        own = self._short(short)
+        if own is None or short is other:
+            return None
+
+        def after(out: Tensor) -> None:
+            if out.shape == own.shape and out.dtype not in SHORT_DTYPES:
+                self._wide_sums[out] = _WideSum(own, other)
+
+        return after
+
+    def _short(self, tensor: Tensor) -> Tensor | None:
+        """The numbers of a tensor in 16 bits, where it has them from there."""
+        return tensor if tensor.dtype in SHORT_DTYPES else self._widened.get(tensor)
+
+    def _casts(self, name: str, args: Any, kwargs: Any, place: str) -> After | None:
+        """Follows what is widened, and counts what is lost where a sum goes back to the format of its term."""
+        source = args[1] if name == "aten.copy_" else args[0]
+        target = args[0].dtype if name == "aten.copy_" else kwargs.get("dtype")
+        if not isinstance(source, Tensor):
+            return None
+        known = self._wide_sums.get(source)
+        if known is not None and target == known.short.dtype:
+            return self._count(place, known.short.clone() if name == "aten.copy_" else known.short, known.other)
+        if name == "aten.copy_" or source.dtype not in SHORT_DTYPES or target in SHORT_DTYPES:
+            return None
+
+        def after(out: Tensor) -> None:
+            self._widened[out] = source
 
         return after
 

@@ -65,6 +65,63 @@ def state_of_an_equation_in_bf16(opened: Open, broken: bool) -> float:
     return _train(opened, model, torch.optim.Adam(model.parameters(), 2e-3), torch.bfloat16, 30)
 
 
+class _Counter(nn.Module):
+    """A state to which each of many equal terms is added in FP32; between them it is kept in a format of its own."""
+
+    def __init__(self, kept: torch.dtype, terms: int, *, widened: bool) -> None:
+        super().__init__()
+        self.into, self.out, self.terms = nn.Linear(24, 32), nn.Linear(32, 6), terms
+        self.kept, self.widened = kept, widened
+
+    def forward(self, x: Tensor) -> Tensor:
+        step = F.softplus(self.into(x))
+        state = torch.zeros_like(step, dtype=self.kept)
+        for _ in range(self.terms):
+            state = ((state.float() if self.widened else state) + step).to(self.kept)
+        out: Tensor = self.out(state.float() * (4 / self.terms))
+        return out
+
+
+def _count(opened: Open, model: nn.Module, steps: int = 20) -> float:
+    return _train(opened, model, torch.optim.Adam(model.parameters(), 3e-3), None, steps)
+
+
+@_mistake("swallowed-additions")
+def state_rounded_behind_each_sum(opened: Open, broken: bool) -> float:
+    return _count(opened, _Counter(torch.bfloat16 if broken else torch.float32, 700, widened=False))
+
+
+@_mistake("swallowed-additions")
+def state_widened_for_each_sum(opened: Open, broken: bool) -> float:
+    return _count(opened, _Counter(torch.bfloat16 if broken else torch.float32, 700, widened=True))
+
+
+@_enough
+def few_terms_of_a_rounded_state(opened: Open) -> None:
+    _count(opened, _Counter(torch.bfloat16, 32, widened=True), 60)
+
+
+class _Residuals(nn.Module):
+    """A stream in BF16 to which the blocks add in FP32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(24, 32), nn.Linear(32, 6)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32)) for _ in range(12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        stream = self.into(x).bfloat16()
+        for block in self.blocks:
+            stream = (stream.float() + block(stream.float()) / 8).bfloat16()
+        out: Tensor = self.out(stream.float())
+        return out
+
+
+@_enough
+def residual_stream_rounded_behind_each_block(opened: Open) -> None:
+    _count(opened, _Residuals(), 60)
+
+
 class _HalfAdam(Optimizer):
     """Adam with its moments in a format of its own."""
 

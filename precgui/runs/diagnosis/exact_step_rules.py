@@ -69,7 +69,7 @@ def inexact_step(m: Measurements) -> Answer:
         return [finding]
     known = [_number(row, "gradient_error") for row in rows]
     largest = max((each for each in known if math.isfinite(each)), default=math.nan)
-    if not math.isfinite(largest):
+    if not math.isfinite(largest) or largest > _FAR:  # no line explains it, which rules nothing out
         return None
     steps = ", ".join(str(row.get("step")) for row in rows)
     return RuledOut(
