@@ -105,11 +105,10 @@ def own_adam_state_half(opened: Open, broken: bool) -> float:
     return score(model)
 
 
-@_mistake("scale-too-high", True, "a fixed scale beyond what FP16 takes, and a loop that skips")
-def manual_scale_too_high(opened: Open, broken: bool) -> float:
+def _with_a_fixed_scale(opened: Open, scale: float) -> float:
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
-    recorder, scale = opened(model, optimizer), 2.0**26 if broken else 2.0**10
+    recorder = opened(model, optimizer)
     for x, y in batches(120):
         optimizer.zero_grad()
         with half(True):
@@ -122,6 +121,16 @@ def manual_scale_too_high(opened: Open, broken: bool) -> float:
             optimizer.step()
         recorder.step(loss)
     return score(model)
+
+
+@_mistake("scale-too-high", True, "a fixed scale beyond what FP16 takes, and a loop that skips")
+def manual_scale_too_high(opened: Open, broken: bool) -> float:
+    return _with_a_fixed_scale(opened, 2.0**26 if broken else 2.0**10)
+
+
+@_mistake("scale-too-high", True, "a fixed scale that FP16 takes in few steps, and a loop that skips the others")
+def manual_scale_that_few_steps_take(opened: Open, broken: bool) -> float:
+    return _with_a_fixed_scale(opened, 2.0**20 if broken else 2.0**10)
 
 
 class OwnLinear(nn.Module):

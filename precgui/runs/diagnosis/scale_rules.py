@@ -13,11 +13,13 @@ from precgui.runs.diagnosis.causes import LONG, non_finite_cause
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, IN_ANY_FORMAT, UNDECIDED, Cause, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence
 
 _FEWEST_SKIPS = 5
 _RUNAWAY = 2.0**60
-_LONG_WARM_UP, _NEARLY_ALL = 0.4, 0.8  # of the steps
+_LONG_WARM_UP, _NEARLY_ALL, _MOST_SKIPPED = 0.4, 0.8, 0.5  # of the steps
+_SAME_FACTOR = 1.02  # of two quotients of rounded losses
 
 
 def scale_collapse(m: Measurements) -> Answer:
@@ -189,33 +191,46 @@ def scale_too_high(m: Measurements) -> Answer:
 
 
 def _by_hand(m: Measurements) -> Answer:
-    """A loop without a scaler that never steps: its gradients are not finite although the loss is.
+    """A loop without a scaler that skips all steps, or most: their gradients are not finite although the loss is.
 
-    A fixed factor on the loss does that, which no record holds.
+    A fixed factor on the loss does that. Where some steps are taken, it has to be known.
     """
     table = m.table("gradient")
-    if not m.own_loop or not m.skipped.all() or m.n < 8 or table is None or not narrow_range(m):
+    if not m.own_loop or m.n < 8 or not m.skipped.mean() > _MOST_SKIPPED or table is None or not narrow_range(m):
         return None
     if has_another_scaler(m):  # so the factor is not fixed; see unused_scaler
         return None
-    if not m.finite_loss.all() or not table.bad.any(1).all():
+    skipped = np.isin(table.steps, m.steps[m.skipped])
+    if not m.finite_loss[m.skipped].all() or not skipped.any() or not np.array_equal(table.bad.any(1), skipped):
+        return None
+    all_of_them, factor = bool(m.skipped.all()), _fixed_factor(m)
+    if not all_of_them and factor is None:
         return None
     flowing = m.table("activation_gradient")
     infinite = bool(table.infinite.any()) or (flowing is not None and bool(flowing.infinite.any()))
+    count, recorded = int(m.skipped.sum()), int(skipped.sum())
     proof = Evidence(
-        L_("steps taken = 0, loss finite, gradients not finite in every recorded step"),
-        {"steps": m.n, "recorded_steps": len(table.steps)},
+        L_("loss finite, gradients not finite in every recorded step that was not taken, finite in the others"),
+        {"skipped": count, "steps": m.n, "recorded_steps": recorded} | ({"factor": factor} if factor else {}),
         Sentence(
             "None of {steps} steps was taken; the loss is finite in all, gradients are not finite in each of "
             "{step_count} recorded steps, and no scaler was given to the recorder.",
-            steps=m.n, step_count=len(table.steps),
+            steps=m.n, step_count=recorded,
+        )
+        if all_of_them else Sentence(
+            "{skipped} of {steps} steps were not taken; the loss is finite in them, gradients are not finite in each "
+            "of {step_count} recorded ones of them, and the backward pass began at {factor} times the loss.",
+            skipped=count, steps=m.n, step_count=recorded, factor=power(factor or 1.0),
         ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
     return [
         Finding(
-            "scale-too-high", "error", L_(
-                "No step was taken: the fixed scale of the loss lets every gradient overflow"
+            "scale-too-high", "error",
+            L_("No step was taken: the fixed scale of the loss lets every gradient overflow")
+            if all_of_them else Sentence(
+                "{share} of the steps are skipped: the fixed scale of the loss lets gradients overflow",
+                share=percent(float(m.skipped.mean())),
             ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             L_(
@@ -225,6 +240,18 @@ def _by_hand(m: Measurements) -> Answer:
              blame=BEYOND_RANGE if infinite else UNDECIDED,
         )
     ]  # fmt: skip
+
+
+def _fixed_factor(m: Measurements) -> float | None:
+    """The number by which a loop multiplies its loss, where the backward passes that were looked at have the same."""
+    losses = dict(zip(m.steps.tolist(), m.loss.tolist(), strict=True))
+    factors = [
+        number(row, "loss") / losses[step]
+        for row in m.fact_rows("exact_steps")
+        if (step := whole(row, "step")) in losses and losses[step] and number(row, "loss")
+    ]
+    same = bool(factors) and max(factors) < _SAME_FACTOR * min(factors)
+    return min(factors) if same and min(factors) >= 2 else None
 
 
 def repeated_skips(m: Measurements) -> Answer:

@@ -184,6 +184,31 @@ def test_that_a_fixed_scale_is_named_where_gradients_overflow_and_the_loop_skips
     assert "GradScaler" in found.fix
 
 
+@pytest.mark.parametrize(
+    ("factors", "bad", "told"),
+    [
+        ((2.0**20, 2.0**20), (1, 20, 40), True),
+        ((2.0**20, 2.0**18), (1, 20, 40), False),  # a scale of the loop that moves
+        ((1.0, 1.0), (1, 20, 40), False),
+        ((2.0**20, 2.0**20), (), False),  # micro-steps of an accumulation
+        ((2.0**20, 2.0**20), (1, 20, 40, 45), False),  # also in a step that was taken
+    ],
+)
+def test_that_a_fixed_scale_is_named_where_gradients_overflow_in_most_steps(
+    factors: tuple[float, ...], bad: tuple[int, ...], told: bool
+) -> None:
+    taken = (10, 25, 45, 58)
+    events = steps(FLAT, skipped=[float(place + 1 not in taken) for place in range(60)])
+    for step in (1, 20, 40, *taken):
+        row = {"pos_inf": 9.0, "amax": 0.0} if step in bad else {"amax": 1.0}
+        events.append(tensors(step, "gradient", {"w": row}))
+    rows = [{"step": step, "loss": 2.0 * factor} for step, factor in zip((2, 8), factors, strict=True)]
+    found = [each for each in examine(run_of(events, "fp16-amp", exact_steps={"all": rows})).problems
+             if each.rule == "scale-too-high"]  # fmt: skip
+    assert bool(found) is told
+    assert all(each.precision_is_to_blame is True and "93 %" in each.title for each in found)
+
+
 @pytest.mark.parametrize(("zeros", "eps", "told"), [(90.0, 1e-8, True), (0.0, 1e-8, False), (90.0, 1e-4, False)])
 def test_that_second_moments_of_zero_in_fp16_are_told_before_the_rate(zeros: float, eps: float, told: bool) -> None:
     digits = {"amax": 1.0009765625, "amin_nonzero": 1.0009765625 * 2.0**-5}
