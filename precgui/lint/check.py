@@ -23,6 +23,7 @@ from precgui.lint import (
     scaler_rules,
     slope_rules,
     trainer_rules,
+    undefined_rules,
     weight_rules,
 )
 from precgui.lint.fragment import Fragment
@@ -63,6 +64,7 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
     **library_rules.RULES,
     **trainer_rules.RULES,
     **slope_rules.RULES,
+    **undefined_rules.RULES,
     **overflow_rules.RULES,
     **integer_rules.RULES,
     **count_rules.RULES,

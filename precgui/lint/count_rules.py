@@ -10,7 +10,7 @@ from precgui.lint.constants import constant
 from precgui.lint.flow import cast_of, definition, dtype_of, statement, whole_chain
 from precgui.lint.integer_rules import difference
 from precgui.lint.method_names import CASTS
-from precgui.lint.origins import calls_in, last_name, operand_of, origins
+from precgui.lint.origins import calls_in, is_truth, last_name, operand_of, origins
 from precgui.lint.source import Mistakes, Source
 from precgui.sentences import L_, Sentence
 
@@ -189,26 +189,13 @@ def _is_count(source: Source, value: ast.expr) -> bool:
             if last in ("numel", "size", "len"):
                 return True
             if last == "sum":
-                return _is_truth(source, operand_of(source, current))
+                return is_truth(source, operand_of(source, current))
             if last not in _CASTS or not isinstance(current.func, ast.Attribute):
                 return False
             current = current.func.value
         else:
             return False
     return False
-
-
-def _is_truth(source: Source, node: ast.expr | None) -> bool:
-    """Whether a tensor is that of a comparison, whatever it is cast to."""
-    for _ in range(_MOST_STEPS):
-        if isinstance(node, ast.Name):
-            node = definition(source, node)
-        elif isinstance(node, ast.Call) and last_name(source, node) in _CASTS and isinstance(node.func, ast.Attribute):
-            node = node.func.value
-        else:
-            break
-    is_call = isinstance(node, ast.Call) and last_name(source, node) in ("eq", "ne", "gt", "lt", "ge", "le")
-    return isinstance(node, ast.Compare) or is_call
 
 
 def _count_format(source: Source, value: ast.expr) -> str:

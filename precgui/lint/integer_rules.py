@@ -8,7 +8,7 @@ from collections.abc import Callable
 from precgui.lint.arguments import keyword, number
 from precgui.lint.constants import constant
 from precgui.lint.flow import definition, handed_on
-from precgui.lint.origins import arguments_of, calls_in, last_name, origins
+from precgui.lint.origins import arguments_of, calls_in, is_truth, last_name, origins
 from precgui.lint.source import Mistakes, Source
 from precgui.sentences import L_, Sentence
 
@@ -120,9 +120,9 @@ def _of_call(source: Source, call: ast.Call) -> tuple[str | None, ast.expr | Non
     if given is not None:
         return _type_named(source, given), None
     if last in _METHODS and isinstance(call.func, ast.Attribute) and not call.args:
-        return ("" if _is_truth(source, call.func.value) else _METHODS[last]), None
+        return ("" if is_truth(source, call.func.value) else _METHODS[last]), None
     if last in ("to", "type", "astype") and isinstance(call.func, ast.Attribute):
-        if _is_truth(source, call.func.value):
+        if is_truth(source, call.func.value):
             return "", None
         kinds = [_type_named(source, each) for each in call.args]
         if any(kinds):
@@ -143,18 +143,6 @@ def _of_call(source: Source, call: ast.Call) -> tuple[str | None, ast.expr | Non
     if last in _SAME_NUMBERS and isinstance(call.func, ast.Attribute) and not name.startswith(("torch.", "numpy.")):
         return None, call.func.value
     return "", None
-
-
-def _is_truth(source: Source, node: ast.expr) -> bool:
-    """Whether a tensor is one of truth values: of a comparison, or of operations on such."""
-    written = definition(source, node) if isinstance(node, ast.Name) else node
-    if isinstance(written, ast.Call):
-        name = last_name(source, written)
-        return name in ("eq", "ne", "gt", "lt", "ge", "le", "bool", "isnan", "isfinite") or name.startswith("logical_")
-    if isinstance(written, ast.BinOp):
-        return isinstance(written.op, ast.BitAnd | ast.BitOr | ast.BitXor)
-    inverted = isinstance(written, ast.UnaryOp) and isinstance(written.op, ast.Invert)
-    return inverted or isinstance(written, ast.Compare | ast.BoolOp)
 
 
 def _type_named(source: Source, node: ast.expr) -> str:

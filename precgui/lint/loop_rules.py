@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 
 from precgui.lint.arguments import keyword
+from precgui.lint.constants import constant
 from precgui.lint.flow import definition, is_torch_optimizer, region_is_fp16, trains
 from precgui.lint.scaler_rules import CLIPS, SCALE_READINGS, changes_by_scale
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
@@ -164,7 +165,9 @@ def _scales_by_hand(source: Source) -> bool:
         owner = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
         value = definition(source, owner, conditional=True) if isinstance(owner, ast.Name) else owner
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
-            return True
+            factors = [constant(source, each) for each in (value.left, value.right)]
+            if all(each is None or abs(each) > 1 for each in factors):  # another one is a weight of the loss
+                return True
     return False
 
 

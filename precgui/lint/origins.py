@@ -6,6 +6,7 @@ import ast
 
 from precgui.lint.arguments import keyword
 from precgui.lint.flow import definition, handed_on, last_module, trains
+from precgui.lint.method_names import SAME_VALUES
 from precgui.lint.source import CallSite, Source
 from precgui.lint.variables import Variable
 
@@ -19,6 +20,8 @@ _WITHOUT_GRADIENT = {
     "zeros", "ones", "eye", "arange", "rand", "randn", "randint", "linspace", "multinomial", "bernoulli", "sample",
     "nonzero", "bincount", "searchsorted", "logical_not", "new_zeros", "new_ones", "new_full", "print", "str",
 }  # fmt: skip
+_TRUTHS = {"eq", "ne", "gt", "ge", "lt", "le", "bool", "isnan", "isinf", "isfinite"}
+_WHOLE = {"long", "int", "byte", "item", "expand", "repeat"}
 _PLAIN_ATTRIBUTES = {"shape", "dtype", "device", "grad", "data", "ndim", "indices", "training", "is_cuda"}
 _NO_GRADIENT = ("no_grad", "inference_mode")
 _WITHOUT_WEIGHTS = {  # classes of torch.nn in lower case
@@ -78,6 +81,29 @@ def arguments_of(source: Source, call: ast.Call) -> list[ast.expr]:
 
 def _is_of_torch(source: Source, func: ast.expr) -> bool:
     return source.name_of(func).startswith("torch.")
+
+
+def is_truth(source: Source, node: ast.AST | None) -> bool:
+    """Whether a tensor is one of truth values: of a comparison, or of operations on such, whatever it is cast to and
+    in whatever shape."""
+    for _ in range(_MOST_DEPTH):
+        match node:
+            case ast.Name():
+                node = definition(source, node)
+            case ast.Subscript(value=value):
+                node = value
+            case ast.Call(func=ast.Attribute(attr=name, value=value)) if name in SAME_VALUES | _WHOLE:
+                node = value
+            case ast.Call():
+                name = last_name(source, node)
+                return name in _TRUTHS or name.startswith("logical_")
+            case ast.BinOp(op=op):
+                return isinstance(op, ast.BitAnd | ast.BitOr | ast.BitXor)
+            case ast.UnaryOp(op=op):
+                return isinstance(op, ast.Invert | ast.Not)
+            case _:
+                return isinstance(node, ast.Compare | ast.BoolOp)
+    return False
 
 
 def returns_of(source: Source, call: ast.Call) -> list[ast.expr]:

@@ -119,6 +119,7 @@ HEALTHY_TWINS = {
                                       "    with nothing() or").replace("torch.autocast('cuda'):\n        loss", "x:\n        loss"),  # noqa: E501
         MISTAKES["no-scaler"].replace("loss.backward()", "optimizer.backward(loss)"),
         MISTAKES["no-scaler"].replace("'cuda'", "'cuda', dtype=torch.bfloat16"),
+        MISTAKES["no-scaler"].replace("loss.backward()", "loss = loss * scale\n    loss.backward()"),
     ],
     "bce-in-autocast": [
         "import torch\ndef train(model):\n  loss_fn = torch.nn.BCEWithLogitsLoss()\n  with torch.autocast('cuda'):\n    "  # noqa: E501
@@ -250,6 +251,12 @@ def test_that_a_norm_in_a_function_is_named_where_it_reads_scaled_gradients() ->
 )
 def test_that_a_norm_is_left_alone_where_it_or_the_gradients_are_divided_by_the_scale(reading: str) -> None:
     assert "norm-before-unscale" not in rules(NORM.replace(READING, reading))
+
+
+def test_that_a_weight_of_a_loss_is_no_loss_scale() -> None:
+    for weighted in ("1e-3 * model(x)", "model(x) * 0.5"):
+        text = MISTAKES["no-scaler"].replace("loss = model(x)", f"loss = {weighted}")
+        assert [each.rule for each in check(text) if each.rule == "no-scaler"], text
 
 
 def test_that_a_right_loop_is_left_alone() -> None:

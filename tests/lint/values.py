@@ -151,6 +151,15 @@ for x, y in loader:
 """
 
 
+SCORED = """
+import torch
+def attend(q, k, v, mask):
+    scores = q @ k.transpose(-2, -1)
+    scores = scores + VALUE
+    return scores.softmax(-1) @ v
+"""
+
+
 def trained(value: str, before: str = "", text: str = TRAINED) -> str:
     """A script that takes gradients through an expression of x, which a model gave, with a line before it."""
     indent = text.partition("    return VALUE")[0].rpartition("\n")[2] + "    "
@@ -158,6 +167,24 @@ def trained(value: str, before: str = "", text: str = TRAINED) -> str:
 
 
 FAULTS: dict[str, list[str]] = {
+    "infinity-times-zero": [
+        SCORED.replace("VALUE", each) for each in (
+            '(1 - mask[:, None].float()) * float("-inf")', "mask.float() * -torch.inf", 'float("-inf") * (mask == 0).float()',
+            '(~mask).to(q.dtype) * -float("inf")', "torch.mul(1 - mask, -torch.inf)", "torch.triu(torch.ones(8, 8), 1) * -torch.inf",
+        )
+    ] + [SCORED.replace("    scores = q", "    low = float('-inf')\n    hidden = 1 - mask\n    scores = q").replace("VALUE", "hidden * low")],
+    "epsilon-beside-quotient": [
+        "import torch\n" + each for each in (
+            "y = (x - x.mean()) / x.std() + 1e-8\n", "y = 1e-8 + (x - x.mean(0)) / x.std(0, keepdim=True)\n",
+            "y = x / x.norm(dim=-1, keepdim=True) + 1e-6\n", "EPS = 1e-6\nd = x.std()\ny = (x - x.mean()) / d + EPS\n",
+            "def f(x, eps):\n    return (x - x.mean()) / torch.std(x, 0).unsqueeze(0) + eps\n",
+            "y = (x - x.min()) / (x.max() - x.min()) + 1e-8\n", "y = x / torch.linalg.norm(x, dim=1) + 1e-8\n",
+        )
+    ],
+    "root-of-signed-difference": [
+        *(trained(each) for each in ("(x - y) ** 1.5", "(y - x).pow(0.5)", "torch.pow(x - y, 2.5)", "torch.sqrt(x - y)", "(x.squeeze(1) - y) ** (1 / 3)")),
+        "import torch\nspread = ((x - x.mean()) ** 1.5).mean()\n", trained("e ** 1.5", "e = x - y"),
+    ],
     "mask-beyond-fp16": [
         MASKED.replace(", enabled=False", ", torch.float16"), MASKED_AFTER.replace("        scores = scores.float()\n", ""),
         MASKED.replace("            scores = self.score(x.float()).squeeze(-1)\n", "").replace("        with torch.autocast(\"cuda\", enabled=False):\n",
@@ -253,6 +280,30 @@ FAULTS: dict[str, list[str]] = {
     ],
 }  # fmt: skip
 SOUND: dict[str, list[str]] = {
+    "infinity-times-zero": [
+        SCORED.replace("VALUE", each) for each in (
+            "(1 - mask.float()) * -1e4", "(1 - mask.float()) * torch.finfo(q.dtype).min", "torch.full((8, 8), -torch.inf).triu(1)",
+            "torch.zeros_like(scores).masked_fill(mask, -torch.inf)", "torch.ones(8, 8) * -torch.inf", "bias * -torch.inf",
+            "torch.nan_to_num((1 - mask.float()) * -torch.inf)", "torch.where(mask > 0, 0.0, -torch.inf)", "(1 - mask).log()",
+            "torch.triu(torch.full((8, 8), -torch.inf), 1) * 2", "mask * scale",
+        )
+    ],
+    "epsilon-beside-quotient": [
+        "import torch\n" + each for each in (
+            "y = (x - x.mean()) / (x.std() + 1e-8)\n", "y = torch.log(x / x.norm() + 1e-8)\n", "y = x / x.sum() + 1e-8\n",
+            "p = (x - x.min()) / (x.max() - x.min()) + 1e-8\ny = p.log()\n", "y = (x - x.mean()) / x.std() + 0.5\n",
+            "y = x / other.norm() + 1e-8\n", "y = (x - x.mean()) / x.std().clamp(min=1e-6) + 1e-8\n", "y = (x - x.mean()) / x.std() + shift\n",
+            "y = (x / x.norm() + 1e-8).sqrt()\n", "y = torch.nn.functional.normalize(x) + 1e-8\n",
+        )
+    ],
+    "root-of-signed-difference": [
+        *(trained(each) for each in (
+            "(x - y).abs() ** 1.5", "(x - y) ** 2", "(x - y) ** 3.0", "((x - y) ** 2) ** 0.75", "(1 - torch.sigmoid(x)) ** 1.5", "(x - y).clamp(min=0) ** 0.5",
+            "(x - x.amin(1, keepdim=True)) ** 0.5", "(x - y) ** gamma", "2.0 ** (x - y)", "x - y ** 0.5", "torch.sqrt((x - y) ** 2 + 1e-6)",
+        )),
+        "import torch\nd = (t - s) ** 0.5\n", "import torch\nskew = ((x - x.mean()) ** 3).mean() / (((x - x.mean()) ** 2).mean() ** 1.5)\n",
+        "import torch\nsigma = (1 - alpha ** 2) ** 0.5\nstep = (after - before).sqrt()\n",
+    ],
     "mask-beyond-fp16": [
         MASKED, MASKED_AFTER, IN_A_FUNCTION,
         MASKED.replace("enabled=False", "torch.float16").replace("self.score(x.float()).squeeze(-1)", "self.score(x).float().squeeze(-1)"),
