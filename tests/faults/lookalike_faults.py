@@ -115,6 +115,14 @@ def weight_decay_huge(opened: Open, broken: bool) -> float:
     return score(model)
 
 
+@_mistake("weights-shrink", "a weight decay of Adam that outweighs the gradients")
+def weight_decay_inside_adam(opened: Open, broken: bool) -> float:
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3, weight_decay=0.5 if broken else 1e-4)
+    fit(opened, model, lambda x, y: F.cross_entropy(model(x), y), scale=None, optimizer=optimizer)
+    return score(model)
+
+
 @_mistake("saturated-units", "a tanh whose inputs are hundreds")
 def tanh_saturated_init(opened: Open, broken: bool) -> float:
     model = nn.Sequential(

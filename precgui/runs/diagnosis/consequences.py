@@ -96,7 +96,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "dead-units",
         "inexact-update",
     ),
-    "weights-shrink": ("no-progress", "dead-units"),
+    "weights-shrink": ("no-progress", "dead-units", "chance-level"),
     "saturated-units": ("no-progress", "vanishing-gradients", "constant-output"),
     "rate-too-high": ("chance-level", "saturated-units", "dead-units", "over-fitting"),
     "chance-level": ("over-fitting",),

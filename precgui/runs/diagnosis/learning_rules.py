@@ -27,6 +27,7 @@ _FEW_SAMPLES = 4.0  # of a batch; the values of one sample are alike
 _LEARNT = 0.8  # of the first loss is gone
 _GAP = 1.5  # times the training loss
 _SHRUNK = 0.3  # of the norm that the weights began with
+_DIVIDING = {"Adam", "Adamax", "NAdam", "RAdam", "RMSprop"}  # by the size of gradients, the decay among them
 _PULLED, _SETTLED = 0.1, 100  # of that norm; steps after which a loss is compared with that of a constant
 _CONSTANT = 0.97  # of the loss of the best constant
 _PULL_ALIKE, _PULL_SHARE, _FEWEST_PULLED = 0.15, 0.8, 4  # deviation of |g| / |w|; of the elements; parameters
@@ -144,13 +145,15 @@ def weights_shrink(m: Measurements) -> Answer:
     table, result = m.table("weight"), growth(m, m.n) if m.n >= 20 and m.finite_loss.all() else None
     if table is None or len(table.steps) < 2 or result is None or not table.total_l2[0] > 0 or table.bad.any():
         return None
-    decays = _decays(recorded_optimizers(m))
+    optimizers = recorded_optimizers(m)
+    decays = _decays(optimizers)
     shrinkage = max(decays, default=math.inf) * float(np.nansum(m.lr))  # the exponent of what a decay leaves
     kept = float(table.total_l2[-1] / table.total_l2[0])
     fall = 1 - result.last_loss / result.first_loss if result.first_loss > 0 else 1.0
     if kept < _PULLED and (found := _pulled_to_zero(m, kept)) is not None:
         return [found]
-    if not kept < _SHRUNK or fall > 0.3 or not shrinkage > 0.5:
+    leads = _decay_leads(optimizers, float(table.total_l2[0]), result.first_norm)
+    if not kept < _SHRUNK or fall > 0.3 or not (shrinkage > 0.5 or leads):
         return RuledOut(
             "weights-shrink",
             Sentence(
@@ -163,7 +166,10 @@ def weights_shrink(m: Measurements) -> Answer:
     blame = Blame(False, L_("decay and rate alone make the weights so small")) if decays else blame_of_symptom(m)
     known = Sentence("; the decay is {decay:g}, the rate {rate:.3g}", decay=decay, rate=rate) if decays else ""
     proof = Evidence(
-        L_("|weights| < 0.3 of the first, decay x sum of the rates > 0.5, and the loss falls by < 30 %"),
+        L_(
+            "|weights| < 0.3 of the first, decay x sum of the rates > 0.5 (of Adam and its like: decay x |weights| > "
+            "|gradient| at first), and the loss falls by < 30 %"
+        ),
         {"kept": kept, "fall": fall, "decay": decay, "lr": rate},
         Sentence(
             "The norm of the weights falls to {kept} of its first value, the loss by {fall}{known}.",
@@ -179,6 +185,16 @@ def weights_shrink(m: Measurements) -> Answer:
             config_change={"optimizer.weight_decay": 1e-4}, certainty="estimate", blame=blame,
         )
     ]  # fmt: skip
+
+
+def _decay_leads(optimizers: Sequence[Mapping[str, Any]], weights: float, gradient: float) -> bool:
+    """Whether a decay that an optimizer adds to the gradients before it divides by their size is larger than these:
+    then each step takes weights towards zero by the rate, however small the decay is."""
+    coupled = (
+        each for each in optimizers
+        if text(each, "name") in _DIVIDING and each.get("decoupled_weight_decay") is not True
+    )  # fmt: skip
+    return any(number(each, "weight_decay") * weights > gradient for each in coupled)
 
 
 def _pulled_to_zero(m: Measurements, kept: float) -> Finding | None:

@@ -20,6 +20,7 @@ _AT_ONCE = {  # mistakes that one step betrays
     "tanh_scores",
 }  # fmt: skip
 _ERRORS = {"scores", "negative_targets", "swapped", "negative_rates", "long_targets"}
+_LATE = 32  # step, in which a row of zeros is none of the first weights any more
 _ROWS_OF_ZEROS = 0.1  # of scores that a ReLU has cut off: these samples have no gradient
 # By the mistake: title and cure.
 _TEXTS = {
@@ -103,10 +104,12 @@ def _alike(rows: list[Mapping[str, Any]], row: Mapping[str, Any]) -> list[Mappin
     """The rows of the same loss and mistake, where these are enough to judge by."""
     mistake = text(row, "mistake")
     same = [each for each in rows if (each.get("loss"), each.get("mistake")) == (row.get("loss"), row.get("mistake"))]
+    last = max(number(each, "step") for each in same)
     if mistake == "relu_scores":
         same = [each for each in same if number(each, "share") > _ROWS_OF_ZEROS]
     steps = {number(each, "step") for each in same}
-    is_enough = mistake in _AT_ONCE or len(steps) >= _FEWEST_STEPS
+    stays_so = mistake == "relu_scores" and last >= _LATE and last in steps
+    is_enough = mistake in _AT_ONCE or len(steps) >= _FEWEST_STEPS or stays_so
     return same if is_enough else []
 
 

@@ -83,13 +83,24 @@ def test_that_nobody_is_sent_to_a_scaler_that_is_in_use(scale: float, advice: st
     assert advice in found.fix
 
 
-@pytest.mark.parametrize(("decay", "told"), [(1.0, True), (1e-4, False)])
-def test_that_weights_that_a_decay_drives_to_zero_are_told(decay: float, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "told"),
+    [
+        ({"name": "SGD", "weight_decay": 1.0}, True),
+        ({"name": "SGD", "weight_decay": 1e-4}, False),
+        ({"name": "Adam", "weight_decay": 0.3}, True),  # larger than the gradient, which is divided by its size
+        ({"name": "Adam", "weight_decay": 1e-4}, False),
+        ({"name": "Adam", "weight_decay": 0.3, "decoupled_weight_decay": True}, False),
+        ({"name": "AdamW", "weight_decay": 0.3}, False),
+    ],
+)
+def test_that_weights_that_a_decay_drives_to_zero_are_told(optimizer: dict[str, object], told: bool) -> None:
+    rate = 0.05 if optimizer["name"] == "SGD" else 1e-3
     events = [
-        *steps(FLAT),
+        *steps(FLAT, lr=[rate] * 60, grad_norm=[0.1] * 60),
         *(tensors(step, "weight", {"w": {"l2": 0.9**step, "amax": 1.0}}) for step in range(0, 60, 5)),
     ]
-    optimizers = {"optimizers": [{"name": "SGD", "weight_decay": decay}]}
+    optimizers = {"optimizers": [optimizer]}
     rules = {each.rule for each in examine(run_of(events, recorder=optimizers)).problems}
     assert ("weights-shrink" in rules) is told
 
