@@ -25,7 +25,12 @@ def weights_of_a_trainer(source: Source) -> Mistakes:
         if precision is None or _text(precision) != _FP16_WEIGHTS or not _is_run(source, site, "fit"):
             continue
         if not keeps_masters and "deepspeed" not in _text(strategy):
-            yield precision.lineno, *fp16_weights('precision="16-true"', scaled=False)
+            yield (
+                precision.lineno, "warning", L_(
+                    'precision="16-true" trains weights in FP16: small updates and gradients are lost'
+                ),
+                L_('precision="16-mixed", which keeps FP32 weights and scales the loss'),
+            )  # fmt: skip
     if any(word in source.text.lower() for word in _SOME_TRAINED):
         return
     for site in source.of("Trainer", "Seq2SeqTrainer", "SFTTrainer"):
@@ -36,7 +41,8 @@ def weights_of_a_trainer(source: Source) -> Mistakes:
         state = weights_format(source, model, source.scope(site.node))
         if state is not None and state[0] == "fp16" and _is_run(source, site, "train"):
             scaled = getattr(keyword(settings, "fp16"), "value", False) is True
-            yield getattr(state[1], "lineno", site.line), *fp16_weights(model, scaled=scaled)
+            cure = L_("load the model in FP32 and leave FP16 to the trainer, fp16=True")
+            yield getattr(state[1], "lineno", site.line), *fp16_weights(model, scaled=scaled, cure=cure)
 
 
 def _text(node: ast.AST | None) -> str:

@@ -116,7 +116,10 @@ def _read_from_outside(source: Source, functions: set[ast.AST]) -> dict[Variable
     return source.cached("read from outside by training", collect)
 
 
-def fp16_weights(model: object, *, scaled: bool) -> tuple[Severity, str, str]:
+_MIXED = L_("keep FP32 weights and use torch.autocast with a GradScaler")
+
+
+def fp16_weights(model: object, *, scaled: bool, cure: str = _MIXED) -> tuple[Severity, str, str]:
     """That a model is trained with FP16 weights; `scaled`: torch's scaler divides the gradients."""
     title = (
         Sentence(
@@ -126,7 +129,6 @@ def fp16_weights(model: object, *, scaled: bool) -> tuple[Severity, str, str]:
         if scaled else
         Sentence("{model} is trained with FP16 weights: small updates and gradients are lost", model=model)
     )  # fmt: skip
-    cure = L_("keep FP32 weights and use torch.autocast with a GradScaler")
     return "error" if scaled else "warning", title, cure
 
 
