@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from precgui.engine.operation_names import MEAN, NLL_LOSSES
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.watcher import OperationCall, Watcher
+from precgui.engine.watcher import OperationCall, Watcher, is_weight
 
 _FEWEST = 4  # vectors on either side, and classes
 _UNIT = 0.02  # deviation of their lengths from 1, a few units of BF16: normalised, not alike since all are one
@@ -68,7 +68,7 @@ class BoundedLogits(Watcher):
         if not (first.requires_grad or second.requires_grad) or min(first.shape[0], second.shape[1]) < _FEWEST:
             return
         for each in (first, second):
-            if isinstance(each, nn.Parameter) or isinstance(each._base, nn.Parameter):
+            if is_weight(each):
                 return
             if not each.is_floating_point() or each.layout != torch.strided:
                 return

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from precgui.engine.operation_names import FIT_LOSSES, NLL_LOSSES, PRODUCTS, SUMS
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
-from precgui.engine.watcher import OperationCall, Watcher
+from precgui.engine.watcher import OperationCall, Watcher, is_weight
 
 _ZERO_DERIVATIVE = {"normal"}  # torch gives its operands a gradient of zero
 _DIFFERENTIABLE = {"_standard_gamma", "_sample_dirichlet"}  # but not where no gradients are asked for
@@ -103,7 +103,7 @@ class CutSamples(Watcher):
     def _draw(self, call: OperationCall) -> None:
         learned = [
             each for each in call.tensors
-            if (each.requires_grad or self._parameters.get(each) is not None) and not _is_weight(each)
+            if (each.requires_grad or self._parameters.get(each) is not None) and not is_weight(each)
         ]  # fmt: skip
         if not learned or not isinstance(call.out, Tensor) or len(self._seen) >= _MOST_SOURCES:
             return
@@ -170,10 +170,10 @@ class CutSamples(Watcher):
         others = [each for each in operands if all(each is not one for one, _ in staged)]
         if stage == _SAMPLE and any(each.requires_grad for each in others):
             met = [each for each in others if each.requires_grad]
-            is_weight = all(_is_weight(each) for each in met)
-            if torch.Tag.pointwise in call.func.tags and not is_weight:
+            are_weights = all(is_weight(each) for each in met)
+            if torch.Tag.pointwise in call.func.tags and not are_weights:
                 source.is_used = True
-            elif name in PRODUCTS or is_weight:
+            elif name in PRODUCTS or are_weights:
                 stage = _DECODED
         elif stage == _DECODED and _is_compared(name, others):
             stage = _COMPARED
@@ -191,10 +191,6 @@ class CutSamples(Watcher):
                 }  # fmt: skip
         self._seen = []
         super().end()
-
-
-def _is_weight(tensor: Tensor) -> bool:
-    return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
 
 
 def _is_compared(name: str, others: list[Tensor]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ _SCATTERED = {
 }
 LOOP = "(loop)"  # stands for a module where an operation ran outside of the model
 _DAMAGED = 1 / 64  # relative error of an element that rounding in range stays far below, in either format
+_Reference = weakref.ref[Tensor]
 After = Callable[[Any], None]  # called with the result of the operation
 
 
@@ -53,20 +55,12 @@ class _Scattered:
     value: float = 0.0
 
 
-@dataclass
-class _WideSum:
-    """A sum in FP32 of terms of which one was in 16 bits."""
-
-    short: Tensor
-    other: Tensor
-
-
 class LostDigits:
     """Asked before each operation; what it returns is called with the result. Counts, and changes nothing."""
 
     def __init__(self) -> None:
-        self._widened = TensorMarks[Tensor]()  # of what was cast from 16 bits: that
-        self._wide_sums = TensorMarks[_WideSum]()
+        # What was cast from 16 bits, and sums in FP32 of a term that is in 16 bits, or was: that one, not kept alive.
+        self._widened, self._wide_sums = TensorMarks[_Reference](), TensorMarks[_Reference]()
         self._additions: dict[str, _Additions] = {}  # by module
         self._scattered: dict[str, _Scattered] = {}  # by module
         self._passes: dict[str, int] = {}  # calls of each module
@@ -112,20 +106,23 @@ class LostDigits:
 
     def _adds_in_fp32(self, a: Tensor, b: Tensor) -> After | None:
         """Remembers a sum in FP32 of a term that is in 16 bits, or was: it may be cast back, which rounds it."""
-        short, other = next(((each, b if each is a else a) for each in (a, b) if self._short(each) is not None), (a, a))
-        own = self._short(short)
-        if own is None or short is other:
+        short = next((own for each in (a, b) if (own := self._short(each)) is not None), None)
+        if short is None or a is b:
             return None
+        shape, reference = short.shape, weakref.ref(short)
 
         def after(out: Tensor) -> None:
-            if out.shape == own.shape and out.dtype not in SHORT_DTYPES:
-                self._wide_sums[out] = _WideSum(own, other)
+            if out.shape == shape and out.dtype not in SHORT_DTYPES:
+                self._wide_sums[out] = reference
 
         return after
 
     def _short(self, tensor: Tensor) -> Tensor | None:
         """The numbers of a tensor in 16 bits, where it has them from there."""
-        return tensor if tensor.dtype in SHORT_DTYPES else self._widened.get(tensor)
+        if tensor.dtype in SHORT_DTYPES:
+            return tensor
+        reference = self._widened.get(tensor)
+        return reference() if reference is not None else None
 
     def _casts(self, name: str, args: Any, kwargs: Any, place: str) -> After | None:
         """Follows what is widened, and counts what is lost where a sum goes back to the format of its term."""
@@ -134,13 +131,15 @@ class LostDigits:
         if not isinstance(source, Tensor):
             return None
         known = self._wide_sums.get(source)
-        if known is not None and target == known.short.dtype:
-            return self._count(place, known.short.clone() if name == "aten.copy_" else known.short, known.other)
+        short = known() if known is not None else None
+        if short is not None and target == short.dtype:
+            return self._count(place, short.clone() if name == "aten.copy_" else short, source - short.float())
         if name == "aten.copy_" or source.dtype not in SHORT_DTYPES or target in SHORT_DTYPES:
             return None
+        reference = weakref.ref(source)
 
         def after(out: Tensor) -> None:
-            self._widened[out] = source
+            self._widened[out] = reference
 
         return after
 

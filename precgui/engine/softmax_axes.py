@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from precgui.engine.operation_names import ARITHMETIC, SAME_NUMBERS, SOFTMAXES
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.watcher import OperationCall, Watcher
+from precgui.engine.watcher import OperationCall, Watcher, is_weight
 
 _KEEPING = {*ARITHMETIC, *SAME_NUMBERS, "masked_fill", "native_dropout"}  # the axes of their first operand
 
@@ -64,7 +64,7 @@ class SoftmaxAxes(Watcher):
             mark = self._weights.get(operand)
             if mark is not None and mark[0] in (-1, -2) and mark[0] != summed and operand.shape[summed] > 1:
                 self._note(operand, mark, summed, module)
-        if all(each.requires_grad and not _is_weight(each) for each in (first, second)):
+        if all(each.requires_grad and not is_weight(each) for each in (first, second)):
             self._scores[out] = True
 
     def _note(self, operand: Tensor, mark: tuple[int, str | None], summed: int, module: str | None) -> None:
@@ -76,7 +76,3 @@ class SoftmaxAxes(Watcher):
         }  # fmt: skip
         if self._has_room(where):
             self._rows[where] = row | {"count": 1 + int(self._rows.get(where, {}).get("count", 0))}
-
-
-def _is_weight(value: Tensor) -> bool:
-    return isinstance(value, nn.Parameter) or isinstance(value._base, nn.Parameter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, ClassVar, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from precgui.engine.operation_names import keeps_numbers
 from precgui.engine.tensor_marks import TensorMarks
@@ -81,3 +81,8 @@ class Watcher:
         """In how many steps a row of a key was noted, this one included; rows keep it as `count`."""
         known = self._rows.get(key)
         return 1 if known is None else int(known["count"]) + (known["step"] != self._step)
+
+
+def is_weight(tensor: Tensor) -> bool:
+    """Whether a tensor is a parameter, or a view of one."""
+    return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)

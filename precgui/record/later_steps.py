@@ -160,12 +160,16 @@ class Watchers:
             return
         told_too = self._inside if not call.in_optimizer and self.is_inside() else ()
         for watcher in (*(self._of_optimizers if call.in_optimizer else self._outside), *told_too):
-            if self._failed and watcher in self._failed:
-                continue
-            try:
-                watcher.observe(call)
-            except Exception:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the others go on
-                self._failed.append(watcher)
+            self._tell(watcher, watcher.observe, call)
+
+    def _tell(self, watcher: Watcher, act: Callable[..., None], *told: OperationCall) -> None:
+        """Tell a watcher something, unless it has failed in this step."""
+        if watcher in self._failed:
+            return
+        try:
+            act(*told)
+        except Exception:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the others go on
+            self._failed.append(watcher)
 
     def returned(self, name: str, module: nn.Module, inputs: Any, outputs: Any) -> None:
         """A module has returned."""
@@ -183,12 +187,7 @@ class Watchers:
             return
         self.stored.end()
         for each in self._all:
-            if each in self._failed:
-                continue
-            try:
-                each.end()
-            except Exception:  # noqa: BLE001 - as above
-                self._failed.append(each)
+            self._tell(each, each.end)
         sums = self._sums.facts()
         rows = [*self._additions, *(row for name in ("additions", "scattered") for row in sums.get(name, {}).values())]
         kinds = [[row for row in rows if ("operation" in row) is scattered] for scattered in (False, True)]
