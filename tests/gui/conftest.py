@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import gc
+import inspect
 import os
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +18,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QThread
 from PySide6.QtWidgets import QApplication
+from pytestqt.exceptions import TimeoutError as WaitTimeoutError
 from pytestqt.qtbot import QtBot
 
 from precgui.config import build
@@ -31,6 +36,7 @@ from tests.gui.plotted import Opened, Show
 from tests.written_once import written_once
 
 PATIENCE_MS = 300_000  # waiting only costs when a test fails, and the machine may be busy
+ROUND_MS = 1_000
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +61,45 @@ def fresh_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def qtbot(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> QtBot:
     """The one of pytest-qt, with patience."""
-    for name in ("waitUntil", "waitSignal", "waitExposed", "waitActive"):
+    for name in ("waitSignal", "waitExposed", "waitActive"):
         monkeypatch.setattr(qtbot, name, partial(getattr(qtbot, name), timeout=PATIENCE_MS))
+    monkeypatch.setattr(qtbot, "waitUntil", partial(wait_in_rounds, qtbot.waitUntil))
     return qtbot
+
+
+def wait_in_rounds(
+    wait_until: Callable[..., None],
+    condition: Callable[[], bool | None],
+    *,
+    timeout: int = PATIENCE_MS,
+    round_ms: int = ROUND_MS,
+) -> None:
+    """Wait by the calendar clock in short rounds: a clock that is set, or a machine that is paused, ends but one.
+
+    Raises WaitTimeoutError, whose one line says the condition, the windows in view and where each thread stands.
+    """
+    for _ in range(timeout // round_ms):
+        with contextlib.suppress(WaitTimeoutError):
+            return wait_until(condition, timeout=round_ms)
+    windows = [type(each).__name__ for each in QApplication.topLevelWidgets() if each.isVisible()]
+    raise WaitTimeoutError(f"waited {timeout} ms for {source_of(condition)}; in view {windows}; {thread_places()}")
+
+
+def source_of(condition: Callable[[], object]) -> str:
+    """The lines of a function as one line."""
+    try:
+        return " ".join(inspect.getsource(condition).split())
+    except (OSError, TypeError):
+        return repr(condition)
+
+
+def thread_places() -> str:
+    """The two innermost lines of each thread."""
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        threads = file.read().split("\n\n")
+    return "threads at " + "; ".join(" < ".join(each.split("\n")[1:3]) for each in threads)
 
 
 @pytest.fixture(autouse=True)
