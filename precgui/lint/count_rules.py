@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterator
 
 from precgui.lint.arguments import keyword, number
 from precgui.lint.constants import constant
-from precgui.lint.flow import cast_of, definition, dtype_of, statement, whole_chain
+from precgui.lint.flow import EXACT_UP_TO, cast_of, definition, statement, whole_chain
 from precgui.lint.integer_rules import difference
+from precgui.lint.kept_rules import made_low
 from precgui.lint.method_names import CASTS
 from precgui.lint.origins import calls_in, is_truth, last_name, operand_of, origins
 from precgui.lint.source import Mistakes, Source
 from precgui.sentences import L_, Sentence
 
 _MOST_STEPS = 12  # from one expression to the next
-_EXACT_UP_TO = {"bf16": 256, "fp16": 2048}  # all whole numbers
 _LOW_WORDS = ("half", "float16")  # bfloat16, too
-_MAKERS = ("zeros", "tensor", "new_zeros", "zeros_like", "full")
 _CASTS = {*CASTS, "to", "type", "item", "long", "int"}
 
 
@@ -153,12 +152,12 @@ def counts_in_16_bits(source: Source) -> Mistakes:
         low = _count_format(source, value) or _total_format(source, target)
         if not low or not _is_count(source, value) or not _is_low_total(source, target, node, low):
             continue
-        if _is_bounded(source, node, value, _EXACT_UP_TO[low]):
+        if _is_bounded(source, node, value, EXACT_UP_TO[low]):
             continue
         yield (
             getattr(node, "lineno", 1), "warning", Sentence(
                 "counts are added up in {format_name}, which holds no odd number above {largest}: more are lost",
-                format_name=low.upper(), largest=_EXACT_UP_TO[low],
+                format_name=low.upper(), largest=EXACT_UP_TO[low],
             ),
             L_("count in integers (torch.long), or in FP32"),
         )  # fmt: skip
@@ -205,7 +204,7 @@ def _count_format(source: Source, value: ast.expr) -> str:
         return ""
     inner = operand_of(source, written) if last_name(source, written) == "sum" else None
     casts = [cast_of(source, each) for each in (written, inner) if each is not None]
-    return next((cast[0] for cast in casts if cast is not None and cast[0] in _EXACT_UP_TO), "")
+    return next((cast[0] for cast in casts if cast is not None and cast[0] in EXACT_UP_TO), "")
 
 
 def _total_format(source: Source, target: ast.expr) -> str:
@@ -217,18 +216,8 @@ def _total_format(source: Source, target: ast.expr) -> str:
         name = site.node.args[0] if len(site.node.args) > 1 else None
         if isinstance(name, ast.Constant) and variable is not None and variable.text == f"self.{name.value!s}":
             begun.append(site.node.args[1])
-    formats = {_format_of_zeros(source, each) for each in begun}
+    formats = {made_low(source, each) for each in begun}
     return next(iter(formats)) if len(formats) == 1 else ""
-
-
-def _format_of_zeros(source: Source, value: ast.expr) -> str:
-    cast = cast_of(source, value)
-    if cast is not None:
-        return cast[0] if cast[0] in _EXACT_UP_TO else ""
-    if not isinstance(value, ast.Call) or last_name(source, value) not in _MAKERS:
-        return ""
-    made = dtype_of(source, keyword(value, "dtype"))
-    return made if made in _EXACT_UP_TO else ""
 
 
 def _is_low_total(source: Source, target: ast.expr, node: ast.AST, low: str) -> bool:

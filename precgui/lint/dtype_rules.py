@@ -8,6 +8,7 @@ from collections.abc import Callable
 from precgui.lint.arguments import keyword
 from precgui.lint.constants import constant
 from precgui.lint.flow import (
+    EXACT_UP_TO,
     SAME_MODEL,
     cast_of,
     comes_from_product,
@@ -28,7 +29,6 @@ from precgui.lint.source import CallSite, Function, Mistakes, Source, is_disable
 from precgui.sentences import L_, Sentence
 
 _FP16_LARGEST = 65504.0
-_EXACT_UP_TO = {"bf16": 256, "fp16": 2048}  # all whole numbers
 _SWITCHES_OLD = ("allow_tf32", "set_float32_matmul_precision")
 _SWITCHES_NEW = ("fp32_precision",)
 _CONTAINERS = SAME_MODEL | {"Sequential"}
@@ -264,7 +264,7 @@ def low_positions(source: Source) -> Mistakes:
     """Positions counted in 16 bits: BF16 has no odd integers above 256, FP16 none above 2048."""
     for site in source.of("arange", "half", "bfloat16", "to", "type"):
         inner, low = _counted(source, site)
-        if inner is not None and _length(source, inner) > _EXACT_UP_TO[low]:
+        if inner is not None and _length(source, inner) > EXACT_UP_TO[low]:
             yield (
                 site.line, "warning", L_(
                     "positions are counted in 16 bits: BF16 has no odd integers above 256, FP16 none above 2048"
@@ -276,10 +276,10 @@ def low_positions(source: Source) -> Mistakes:
 def _counted(source: Source, site: CallSite) -> tuple[ast.Call | None, str]:
     """The torch.arange or torch.randint whose whole numbers are in 16 bits: made so, or cast here, also by a name."""
     built_as = dtype_of(source, keyword(site.node, "dtype")) if site.name == "torch.arange" else ""
-    if built_as in _EXACT_UP_TO:
+    if built_as in EXACT_UP_TO:
         return site.node, built_as
     cast = cast_of(source, site.node)
-    if cast is None or cast[0] not in _EXACT_UP_TO:
+    if cast is None or cast[0] not in EXACT_UP_TO:
         return None, ""
     inner: ast.expr | None = cast[1]
     if isinstance(inner, ast.Name):

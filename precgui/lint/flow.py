@@ -25,6 +25,7 @@ _DTYPES = {
     "torch.half": "fp16", "torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float": "fp32",
     "torch.float32": "fp32", "torch.double": "fp64", "torch.float64": "fp64",
 }  # fmt: skip
+EXACT_UP_TO = {"bf16": 256, "fp16": 2048}  # all whole numbers
 SAME_MODEL = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "deepcopy"}
 OPERATIONS = {"softmax", "log_softmax", "sigmoid", "tanh", "std", "var", "mean"}
 _MODULES = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "Tanh": "tanh"}

@@ -105,8 +105,8 @@ def micro_steps(source: Source) -> Mistakes:
     """update() or unscale_() in each micro-step of an accumulation, where only every n-th one steps."""
     for scaler in source.scaling:
         steps = source.calls_of(scaler, "step")[:_MOST_CALLS]
-        turn = _turn_of(source, steps[0]) if steps else None
-        if turn is None or any(_turn_of(source, each) is None for each in steps):
+        turn = turn_of(source, steps[0]) if steps else None
+        if turn is None or any(turn_of(source, each) is None for each in steps):
             continue
         each_time = [site for site in source.calls_of(scaler, "update", "unscale_")[:_MOST_CALLS]
                      if _is_beside(source, site, turn, steps[0])]  # fmt: skip
@@ -132,7 +132,7 @@ def micro_steps(source: Source) -> Mistakes:
             )  # fmt: skip
 
 
-def _turn_of(source: Source, site: CallSite) -> ast.If | None:
+def turn_of(source: Source, site: CallSite) -> ast.If | None:
     """The `if (i + 1) % n == 0` whose body a call is in, within its loop."""
     loop = source.loop(site.node)
     for each in source.above(site.node):
@@ -195,7 +195,7 @@ def _count_of(source: Source, step: CallSite) -> ast.If | None:
     """The `if` of a loop whose body has a step and that compares a count of micro-steps: a remainder, or a number that
     the loop adds to."""
     loop = source.loop(step.node)
-    if (turn := _turn_of(source, step)) is not None or loop is None:
+    if (turn := turn_of(source, step)) is not None or loop is None:
         return turn
     added = {path_text(each.target) for each in source.walk(loop) if isinstance(each, ast.AugAssign)
              and isinstance(each.op, ast.Add)}  # fmt: skip
@@ -332,7 +332,7 @@ def not_averaged(source: Source) -> Mistakes:
         return
     divisors = source.cached("divisors", lambda: _divisors(source))
     for step in source.of("step")[:_MOST_CALLS]:
-        turn, loop = _turn_of(source, step), source.loop(step.node)
+        turn, loop = turn_of(source, step), source.loop(step.node)
         if turn is None or loop is None or not (is_optimizer(source, step) or source.owner(step) in source.scaling):
             continue
         count = next((path_text(each.right) for each in source.walk(turn.test) if isinstance(each, ast.BinOp)

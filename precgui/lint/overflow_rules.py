@@ -174,15 +174,15 @@ def one_pass_variance(source: Source) -> Mistakes:
 
 def _squares_less_square(source: Source, node: ast.BinOp) -> ast.expr | None:
     """The x of mean(x^2) - mean(x)^2."""
-    mean = _squared(source, node.right)
+    mean = squared(source, node.right)
     squares = _averaged(source, node.left)
     if mean is None or squares is None:
         return None
-    tensor, own = _averaged(source, mean), _squared(source, squares)
+    tensor, own = _averaged(source, mean), squared(source, squares)
     return own if tensor is not None and own is not None and _same(tensor, own) else None
 
 
-def _squared(source: Source, node: ast.expr) -> ast.expr | None:
+def squared(source: Source, node: ast.expr) -> ast.expr | None:
     """The x of x * x, x ** 2, x.pow(2) and torch.square(x)."""
     written = _written(source, node)
     if isinstance(written, ast.BinOp) and isinstance(written.op, ast.Mult):

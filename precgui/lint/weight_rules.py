@@ -1,4 +1,4 @@
-"""Weights in 16 bits, averages in 16 bits, layers and models that are not the ones that are meant."""
+"""Weights in 16 bits, layers and models that are not the ones that are meant."""
 
 from __future__ import annotations
 
@@ -31,11 +31,9 @@ _SMALL_RATE = (
 )
 _LIKE_ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
 _ALIKE = {"load_state_dict", "manual_seed", "seed_everything", "set_seed", "copy_"}  # calls that make weights the same
-_MOST_AVERAGES = 16
-_AVERAGES = ("ema", "average", "averaged", "shadow")
 
 
-def _trained_low(source: Source) -> Iterator[tuple[CallSite, Variable, str, ast.AST]]:
+def trained_low(source: Source) -> Iterator[tuple[CallSite, Variable, str, ast.AST]]:
     """Optimizers of torch with a model whose weights are certainly in 16 bits, and the node that casts them."""
     if not trains(source) or "master" in source.text:
         return
@@ -134,7 +132,7 @@ def fp16_weights(model: object, *, scaled: bool, cure: str = _MIXED) -> tuple[Se
 
 def half_weights(source: Source) -> Mistakes:
     """A model converted to FP16 whose parameters an optimizer of torch gets."""
-    for site, model, weights, cast in _trained_low(source):
+    for site, model, weights, cast in trained_low(source):
         if weights != "fp16":
             continue
         scaled = any(source.scope(each.node) is source.scope(site.node) for scaler in source.scaling
@@ -154,7 +152,7 @@ def half_weights(source: Source) -> Mistakes:
 
 def bf16_weights(source: Source) -> Mistakes:
     """A model converted to BF16 whose optimizer has a small rate: most updates are below half an ulp of the weights."""
-    for site, model, weights, cast in _trained_low(source):
+    for site, model, weights, cast in trained_low(source):
         rate = constant(source, keyword(site.node, "lr", 1))
         if weights == "bf16" and site.method in _LIKE_ADAM and rate is not None and rate <= _SMALL_RATE:
             yield (
@@ -166,51 +164,6 @@ def bf16_weights(source: Source) -> Mistakes:
                 ),
                 L_("keep FP32 weights and use torch.autocast with dtype=torch.bfloat16"),
             )  # fmt: skip
-
-
-def low_average(source: Source) -> Mistakes:
-    """A moving average of weights that is kept in 16 bits."""
-    assigned = [each for each in source.nodes if isinstance(each, ast.Assign)]
-    for node in [each for each in assigned if _is_average(path_text(each.targets[0]))][:_MOST_AVERAGES]:
-        weights = _low_inside(source, node.value)
-        change = _update_of(source, path_text(node.targets[0])) if weights else None
-        if change is not None:
-            yield (
-                node.lineno, "warning", Sentence(
-                    "{target} is a moving average in {weights}: small changes (line {line}) are rounded away",
-                    target=path_text(node.targets[0]), weights=weights.upper(), line=change.line,
-                ),
-                L_("keep the average in FP32 (.float())"),
-            )  # fmt: skip
-
-
-def _is_average(text: str) -> bool:
-    return not set(_AVERAGES).isdisjoint(text.rpartition(".")[2].lower().split("_"))
-
-
-def _low_inside(source: Source, value: ast.expr) -> str:
-    """The format in 16 bits that an average is made in: cast itself, cast element by element, or a copy of a model."""
-    node = value
-    while isinstance(node, ast.DictComp | ast.ListComp):
-        node = node.value if isinstance(node, ast.DictComp) else node.elt
-    weights = model_format(source, node)
-    is_copy = isinstance(node, ast.Call) and source.name_of(node.func).endswith("deepcopy")
-    inner = node.args[0] if is_copy and isinstance(node, ast.Call) and node.args else None
-    copied = source.variable(inner) if inner is not None else None
-    if not weights and copied is not None:
-        state = weights_format(source, copied, source.scope(value))
-        weights = state[0] if state is not None and source.places[state[1]] < source.places[value] else ""
-    return weights if weights in ("fp16", "bf16") else ""
-
-
-def _update_of(source: Source, name: str) -> CallSite | None:
-    """The call that changes an average in place, in a loop over it or with it as an argument."""
-    for site in source.of("mul_", "lerp_", "_foreach_mul_", "_foreach_lerp_"):
-        loop = source.loop(site.node)
-        nodes = [*source.walk(site.node), *(source.walk(loop.iter) if isinstance(loop, ast.For) else [])]
-        if any(isinstance(each, ast.Name | ast.Attribute) and path_text(each) == name for each in nodes):
-            return site
-    return None
 
 
 def layer_replaced(source: Source) -> Mistakes:
@@ -405,7 +358,6 @@ def _makes_a_model(source: Source, call: ast.Call) -> bool:
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "fp16-weights": half_weights,
     "bf16-weights": bf16_weights,
-    "average-in-16-bits": low_average,
     "layer-replaced": layer_replaced,
     "other-initial-weights": other_initial_weights,
     "halved-and-back": halved_and_back,
