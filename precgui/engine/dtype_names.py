@@ -6,6 +6,7 @@ import torch
 
 DIGITS = {torch.bfloat16: 8, torch.float16: 11}  # significant bits of the formats in 16 bits
 SHORT_DTYPES = tuple(DIGITS)
+FLOAT8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 _NAMES = {
     torch.float64: "fp64",
     torch.float32: "fp32",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
+from precgui.engine.dtype_names import FLOAT8_DTYPES, SHORT_DTYPES, dtype_name
 from precgui.engine.operation_names import (
     JOINS,
     LOWER_BOUNDS,
@@ -21,11 +21,13 @@ from precgui.engine.operation_names import (
     SOFTMAXES,
     keeps_numbers,
 )
+from precgui.engine.overflowing_casts import OverflowingCasts
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list, graph_task, transform_level, tree_map
 from precgui.engine.watcher import Facts, OperationCall, Watcher
 
 _PLAIN = (Tensor, nn.Parameter)
+_NARROW = (*SHORT_DTYPES, *FLOAT8_DTYPES)
 _MOST = 2**24  # elements of a tensor that is computed again
 _VANISHES = 2.0**-25  # half of the smallest number of FP16
 _NORMAL = 2.0**-14  # the smallest number of FP16 with all its digits
@@ -66,7 +68,8 @@ class FiniteInFp32(Watcher):
     0 in FP16 is noted where it is divided by, or its root or logarithm is taken; and Inf of an overflow where it makes
     most of a result 0 that FP32 and FP16 could hold, as 1 / Inf does in a norm. So is a sum of exponentials that is 0
     in FP16 alone, where a lower bound in its place is divided by, or its logarithm is taken. Of a backward pass only
-    the operations that make a gradient Inf in FP16 of finite numbers are computed again, each by itself.
+    the operations that make a gradient Inf in FP16 of finite numbers are computed again, each by itself. A cast to FP8
+    of finite numbers that gives Inf or NaN is noted anywhere, and followed as the others are.
     """
 
     fact = "finite_in_fp32"
@@ -77,12 +80,24 @@ class FiniteInFp32(Watcher):
         self._epsilons = TensorMarks[float]()
         self._bounds = TensorMarks[tuple[_Beside, float]]()  # in place of sums that are 0: what made them so, how many
         self._bounded: dict[Hashable, dict[str, Any]] = {}
+        self._casts = OverflowingCasts()
+
+    def begin(self, step: int) -> None:
+        super().begin(step)
+        self._casts.clear()
+
+    def end(self) -> None:
+        super().end()
+        self._casts.clear()
 
     @torch.no_grad()
     def observe(self, call: OperationCall) -> None:
         if transform_level() is not None:
             return
         func, name, args, kwargs, out, module, _ = call
+        cast = self._casts.observe(name, args, out)
+        if cast is not None:
+            self._note_cast(cast, module)
         if graph_task() != -1:
             self._gradient(func, name, args, kwargs, out)
             return
@@ -92,7 +107,7 @@ class FiniteInFp32(Watcher):
         if type(first) not in _PLAIN or not first.is_floating_point() or first.numel() > _MOST or first.is_meta:
             return
         known = self._known(args)
-        if known is None and not self._may_round(func, name, args, first):
+        if known is None and cast is None and not self._may_round(func, name, args, first):
             return
         if not _may_repeat(func, name):
             self._beside.forget(first)
@@ -128,8 +143,8 @@ class FiniteInFp32(Watcher):
             known = self._beside.get(value)
             if known is not None:
                 return known.wide
-            return value.detach().float() if value.dtype in SHORT_DTYPES else value.detach()
-        return torch.float32 if value in SHORT_DTYPES and isinstance(value, torch.dtype) else value
+            return value.detach().float() if value.dtype in _NARROW else value.detach()
+        return torch.float32 if value in _NARROW and isinstance(value, torch.dtype) else value
 
     def _keep(
         self, name: str, low: Tensor, wide: Tensor, known: _Beside | None, module: str | None, own: Callable[[], Any]
@@ -159,6 +174,15 @@ class FiniteInFp32(Watcher):
                 "use": key[0], "kind": known.kind, "made_by": known.operation.removeprefix("_"),
                 "made_in": known.module, "operation": operation, "format": known.format, "value": value,
                 "module": module, "step": self._step,
+            }  # fmt: skip
+
+    def _note_cast(self, cast: dict[str, Any], module: str | None) -> None:
+        """Keep the first cast of a forward and of a backward pass that overflows."""
+        key = "cast", graph_task() != -1
+        if key not in self._rows and self._has_room(key):
+            self._rows[key] = {
+                "use": "cast", "kind": "overflow", "made_by": "to_copy", "made_in": module, "operation": "to_copy",
+                "module": module, "step": self._step, "backward": key[1], **cast,
             }  # fmt: skip
 
     def _bound(self, operand: Any, low: Tensor, wide: Tensor, known: _Beside) -> None:
@@ -235,4 +259,4 @@ def _may_repeat(func: Any, name: str) -> bool:
 
 
 def _own(value: Any) -> Any:
-    return value.detach().float() if isinstance(value, Tensor) and value.dtype in SHORT_DTYPES else value
+    return value.detach().float() if isinstance(value, Tensor) and value.dtype in _NARROW else value

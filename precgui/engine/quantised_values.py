@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.dtype_names import dtype_name
+from precgui.engine.dtype_names import FLOAT8_DTYPES, dtype_name
 from precgui.engine.operation_names import CLAMPS, EXTREMES, ROUNDINGS, SAME_NUMBERS
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
-_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
-_EIGHT_BITS = {getattr(torch, name) for name in ("int8", "uint8", *_FLOATS) if hasattr(torch, name)}
+_EIGHT_BITS = {torch.int8, torch.uint8, *FLOAT8_DTYPES, torch.float8_e8m0fnu}
 _ACTIVATIONS = {
     "tanh", "sigmoid", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish", "relu", "_softmax",
 }  # fmt: skip

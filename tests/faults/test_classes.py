@@ -9,6 +9,7 @@ import pytest
 from precgui.config import RecordConfig
 from tests.faults import (
     axis_faults,
+    cast_faults,
     coarse_faults,
     constant_faults,
     data_faults,
@@ -32,7 +33,7 @@ from tests.faults.odd_loops import judged
 assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
 assert data_faults and setup_faults and whole_number_faults and loss_faults and vanishing_faults
 assert axis_faults and typical_faults and leaking_faults and shape_faults and sequence_faults and singular_faults
-assert signal_faults
+assert signal_faults and cast_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)

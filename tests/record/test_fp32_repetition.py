@@ -72,6 +72,21 @@ class Masks(Scores):
         return super().forward(x) + mask
 
 
+class Delayed(Scores):
+    """Casts to E5M2 with the scale of the pass before, which it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        peak = float(h.detach().abs().max())
+        scale = 50000 / (self.peak or peak)
+        self.peak = peak
+        return self.last((h * scale).to(torch.float8_e5m2).float() / scale)
+
+
 def train(
     path: Path | None, make: Callable[[], nn.Module], low: torch.dtype | None, *, bad: int = BAD, large: float = 1e4
 ) -> tuple[list[float], list[Tensor], list[float]]:
@@ -129,6 +144,17 @@ def test_that_a_pass_that_only_16_bits_break_is_told_from_one_that_fp32_breaks(
     assert recorded(tmp_path / "run.h5", BAD - 1) == {}
 
 
+def test_that_a_pass_is_repeated_with_the_state_that_it_began_with(tmp_path: Path) -> None:
+    losses, *_ = train(tmp_path / "run.h5", Delayed, None, large=4.0)
+    assert not math.isfinite(losses[BAD - 1])
+    told = recorded(tmp_path / "run.h5")
+    assert (told["finite"], told["why"]) == (True, "")
+    assert told["cast"]["format"] == "e5m2"
+    assert told["cast"]["value"] > 57344
+    assert 0 < told["cast"]["share"] < 1
+    assert told["cast"]["scale"] > 0
+
+
 def test_that_a_mask_of_minus_infinity_is_no_fault(tmp_path: Path) -> None:
     train(tmp_path / "first.h5", Masks, torch.float16, bad=1)
     assert recorded(tmp_path / "first.h5", 1)["finite"] is True
@@ -137,7 +163,7 @@ def test_that_a_mask_of_minus_infinity_is_no_fault(tmp_path: Path) -> None:
         assert "fp32_repetition" not in run.environment
 
 
-@pytest.mark.parametrize("make", [Scores, Casts, Cancels, Masks])
+@pytest.mark.parametrize("make", [Scores, Casts, Cancels, Masks, Delayed])
 @pytest.mark.parametrize("low", [torch.float16, torch.bfloat16])
 def test_that_the_repetition_changes_no_bit(tmp_path: Path, make: Callable[[], nn.Module], low: torch.dtype) -> None:
     plain, watched = train(None, make, low), train(tmp_path / "run.h5", make, low)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.dtype_names import FLOAT8_DTYPES, SHORT_DTYPES
 from precgui.engine.emulation import tensor_core
 from precgui.engine.quantize.as_operation import ROUNDED
 from precgui.engine.shadow.attention import WITHOUT_FP64
@@ -19,10 +20,7 @@ from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.recurrent import RECURRENT
 
 aten = torch.ops.aten
-NARROW = frozenset(
-    {torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz,
-     torch.float8_e5m2fnuz}
-)  # fmt: skip
+NARROW = frozenset({torch.float32, *SHORT_DTYPES, *FLOAT8_DTYPES})
 RANDOM = torch.Tag.nondeterministic_seeded
 _NARROW_COMPLEX = frozenset({torch.complex32, torch.complex64})
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}

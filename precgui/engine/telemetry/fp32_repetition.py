@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine import census
+from precgui.engine.telemetry.kept_state import KeptState
 from precgui.engine.telemetry.readable import floats, readable, unseen
 from precgui.engine.telemetry.second_pass import CannotRepeat, SecondPass, second_pass
 from precgui.engine.torch_private import BatchNormNd, TorchDispatchMode, tree_map
@@ -24,7 +25,8 @@ class Repetition:
     """One repeated pass. `finite`: whether it is finite in FP32, with the same weights, inputs and random numbers.
 
     None where that is not decided; `why` then says why not. `module` is the first whose output was not finite in 16
-    bits, `part` what was repeated, `largest` the largest finite magnitude of the outputs in FP32.
+    bits, `part` what was repeated, `largest` the largest finite magnitude of the outputs in FP32; `cast` the first cast
+    to FP8 that made finite numbers NaN or Inf, see `OverflowingCasts`.
     """
 
     finite: bool | None
@@ -33,6 +35,7 @@ class Repetition:
     why: str = ""
     part: str = "forward"
     step: int = 0
+    cast: dict[str, Any] | None = None
 
 
 class Repetitions:
@@ -124,15 +127,15 @@ def is_in_16_bits(model: nn.Module) -> bool:
 
 
 def repeated_in_fp32(
-    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], low: SecondPass
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], low: SecondPass, state: KeptState | None = None
 ) -> Repetition | None:
-    """Repeat the forward pass of `low`, which was in the precision of the run, in FP32.
+    """Repeat the forward pass of `low`, which was in the precision of the run, in FP32, from the same `state`.
 
     None where no operation of it ran below 32 bits, or where nothing but -Inf, as a mask puts it, was not finite.
     """
     module, mode = low.module or "(model)", Fp32Arithmetic()
     try:
-        wide = second_pass(model, args, kwargs, mode)
+        wide = second_pass(model, args, kwargs, mode, state)
     except CannotRepeat as reason:
         return Repetition(None, module, why=message_of(reason))
     if not mode.widened:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Set
+from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -12,13 +13,15 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.module_calls import plain_name
+from precgui.engine.overflowing_casts import CastWatch
 from precgui.engine.telemetry.fp32_repetition import Repetition, Repetitions, is_in_16_bits, repeated_in_fp32
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard
 from precgui.engine.telemetry.hook import Hook
+from precgui.engine.telemetry.kept_state import KeptState
 from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.readable import floats
 from precgui.engine.telemetry.second_pass import CannotRepeat, second_pass
-from precgui.engine.torch_private import graph_task, tracing_state, transform_level
+from precgui.engine.torch_private import graph_task, is_anything_compiled, tracing_state, transform_level
 from precgui.sentences import L_, message_of
 
 MODEL = "(model)"
@@ -73,6 +76,10 @@ class Outputs:
         self._handles: dict[str, list[RemovableHandle]] = {"weighty": [], "weightless": [], "entrance": []}
         self._hooked_now = (False, False)
         self._exit = model.register_forward_hook(_ReturnHook(self), with_kwargs=True)
+        self._state = KeptState(model)
+        self._begin: RemovableHandle | None = None
+        if self._on_cpu and not self._state.is_empty:
+            self._begin = model.register_forward_pre_hook(_StateHook(self))
 
     def begin(self, requested: Set[str], *, guarded: bool, everywhere: bool = False) -> None:
         """A step begins. `everywhere` checks the outputs of modules without weights, too."""
@@ -96,6 +103,8 @@ class Outputs:
         self.end()
         self._have_hooks(modules=False, all_modules=False)
         self._exit.remove()
+        if self._begin is not None:
+            self._begin.remove()
 
     def why_not_all(self) -> str:
         """Why the module named in this step may not be the first bad one; '' where all were checked."""
@@ -126,6 +135,13 @@ class Outputs:
     def entered(self) -> None:
         """The model's own forward pass begins."""
         self._inside = torch.is_grad_enabled()
+
+    def keep_state(self) -> None:
+        """The model's own forward pass begins: remember what it may change, where there is anything."""
+        self.calls += 1
+        is_training = self._model.training and torch.is_grad_enabled() and graph_task() == -1
+        if is_training and not self._state.is_empty and tracing_state() is None and transform_level() is None:
+            self._state.keep()
 
     def on_output(self, name: str, outputs: Any, *, weighty: bool) -> None:
         """A module has returned."""
@@ -159,9 +175,12 @@ class Outputs:
         """
         module, repetition = "", None
         try:
-            low = second_pass(self._model, args, kwargs)
+            casts = CastWatch() if in_fp32 and not is_anything_compiled() else None
+            low = second_pass(self._model, args, kwargs, casts, self._state)
             module = low.module
-            repetition = repeated_in_fp32(self._model, args, kwargs, low) if in_fp32 else None
+            repetition = repeated_in_fp32(self._model, args, kwargs, low, self._state) if in_fp32 else None
+            if repetition is not None and casts is not None:
+                repetition = replace(repetition, cast=casts.found)
         except CannotRepeat as reason:
             self.cannot_repeat = message_of(reason)
             if in_fp32 and is_in_16_bits(self._model):
@@ -213,6 +232,23 @@ class _EntranceHook(Hook):
     def __call__(self, _module: nn.Module, _inputs: Any) -> None:
         if self._outputs.watching and not torch.compiler.is_compiling():
             self._outputs.entered()
+
+
+class _StateHook(Hook):
+    """Called by a model with classes of one's own when its forward pass begins.
+
+    It stays where there is nothing to keep: a compiled model would be compiled anew without it.
+    """
+
+    __slots__ = ("_outputs",)
+
+    def __init__(self, outputs: Outputs) -> None:
+        super().__init__(outputs.guard)
+        self._outputs = outputs
+
+    def __call__(self, _module: nn.Module, _inputs: Any) -> None:
+        if self._outputs.watching and not torch.compiler.is_compiling():
+            self._outputs.keep_state()
 
 
 class _ReturnHook(Hook):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.telemetry.hook import Hook
+from precgui.engine.telemetry.kept_state import KeptState
 from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.readable import unseen
 from precgui.engine.telemetry.side_effects import side_effect
@@ -43,8 +44,9 @@ def second_pass(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     around: contextlib.AbstractContextManager[Any] | None = None,
+    state: KeptState | None = None,
 ) -> SecondPass:
-    """Repeat the forward pass on a copy of the model, inside `around`.
+    """Repeat the forward pass on a copy of the model, inside `around`, from the `state` that it began with.
 
     The copy shares the parameters of the model and has buffers and attributes of its own; random numbers, the graph and
     what is printed are afterwards as if nothing had been done. Raises CannotRepeat where that may not be all there is.
@@ -55,6 +57,8 @@ def second_pass(
         if reason := _refused(module):
             raise CannotRepeat(reason)
     twin = _twin(model)
+    if state is not None:
+        state.restore(twin)
     own_args, own_kwargs = _copied(list(args)), _copied(dict(kwargs))
     detector = NonFiniteDetector()
     handles = [

@@ -33,6 +33,7 @@ from precgui.runs.diagnosis.blame import (
     vanished_epsilon,
 )
 from precgui.runs.diagnosis.broken_derivatives import broken_derivative
+from precgui.runs.diagnosis.cast_cause import of_cast
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Cause, Evidence
 from precgui.runs.diagnosis.forward_cause import of_exponent, of_forward
 from precgui.runs.diagnosis.measurements import Measurements
@@ -58,7 +59,7 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         step = int(m.steps[place])
         m = m.as_in(step)
         place = int(np.flatnonzero(m.steps == step)[0])
-    for judge in (of_exponent, of_rate, _of_weights, _of_given):
+    for judge in (of_exponent, of_rate, _of_weights, _of_given, of_cast):
         cause = judge(m, place)
         if cause is not None:
             return cause

@@ -37,6 +37,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "dead-units",
         "inexact-step",
     ),
+    "overflowing-cast": ("hidden-infinity", "zero-gradients", "dead-units"),
     "divergence": ("dead-units", "forward-overflow", "repeated-skips", "rate-too-high"),
     "constant-output": (*_LEARNS_NOTHING, *_NO_GRADIENTS, "dead-units", "vanishing-gradients"),
     "alike-units": (*_LEARNS_NOTHING, "dead-units"),
@@ -136,7 +137,7 @@ _SKIPS = ("scale-collapse", "repeated-skips")
 # The rules under which `non-finite` tells the cause of the first step that is not finite.
 _OF_A_STEP = (
     "data-not-finite", "divergence", "epsilon-vanishes", "exponential-overflow", "forward-overflow", "nonfinite-update",
-    "undefined-operation", "weights-not-finite", "zero-row",
+    "overflowing-cast", "undefined-operation", "weights-not-finite", "zero-row",
 )  # fmt: skip
 
 

@@ -89,6 +89,10 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"use": use, "kind": "overflow", "made_by": "sum", "made_in": None, "operation": "div", "format": "fp16",
          "value": 1e5, "module": None, "step": step}
         for use in ("loss", "hidden", "epsilon", "gradient") for step in (2, 40)
+    ] + [
+        {"use": "cast", "kind": "overflow", "made_by": "to_copy", "made_in": "0", "operation": "to_copy", "module": "0",
+         "format": "e5m2", "value": 6e4, "share": 0.1, "scale": 5.0, "step": 40, "backward": backward}
+        for backward in (False, True)
     ],
     "loop_additions": [
         {"format": "bf16", "per_pass": 99.0, "elements": 12, "swallowed": 0.9},
@@ -184,8 +188,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "exact_steps": [*({**EXACT, "step": step} for step in (2, 8, 32)), NOT_FINITE],
     "fp32_repetition": [
-        {"finite": finite, "module": "0", "largest": 9.0, "why": "", "part": "forward", "step": 40}
+        {"finite": finite, "module": "0", "largest": 9.0, "why": "", "part": "forward", "step": 40, "cast": cast}
         for finite in (True, False)
+        for cast in (None, {"format": "e5m2", "value": 6e4, "share": 0.1, "scale": 5.0}, {"format": "e5m2"})
     ],
 }  # fmt: skip
 WHOLE: dict[str, dict[str, Any]] = {  # facts without rows

@@ -23,7 +23,8 @@ PLACES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("stagnation", "weights-unchanged"), ("", "update")),
     **dict.fromkeys(("gradient-underflow", "zero-gradients", "vanishing-gradients"), ("", "gradient")),
     **dict.fromkeys(
-        ("forward-overflow", "exponential-overflow", "headroom", "hidden-overflow", "dead-units"), ("", "activation")
+        ("forward-overflow", "exponential-overflow", "overflowing-cast", "headroom", "hidden-overflow", "dead-units"),
+        ("", "activation"),
     ),
     **dict.fromkeys(("epsilon-vanishes", "nonfinite-update", "weights-not-finite", "scale-collapse"), ("", "weight")),
     "frozen-moments": ("", "optimizer"),

@@ -199,8 +199,8 @@ def test_that_show_me_leads_to_the_tab_of_the_rule(qtbot: QtBot) -> None:
     panel = opened(qtbot, session)
     add(session, "run", FALLING)
     parts = (
-        "forward-overflow exponential-overflow slow-format products-below-peak odd-sizes slower-operations cast-tax "
-        "launch-bound data-wait epsilon-vanishes nonfinite-update weights-not-finite"
+        "forward-overflow exponential-overflow overflowing-cast slow-format products-below-peak odd-sizes "
+        "slower-operations cast-tax launch-bound data-wait epsilon-vanishes nonfinite-update weights-not-finite"
     )
     known = {rule.name for rule in RULES} | {*parts.split(), "no-memory-saved", "ledger-residual"}
     assert set(PLACES) <= known

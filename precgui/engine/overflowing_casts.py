@@ -1,0 +1,77 @@
+"""Casts to floating point in 8 bits that make Inf or NaN out of numbers which are all finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from precgui.engine.dtype_names import FLOAT8_DTYPES, dtype_name
+from precgui.engine.tensor_marks import TensorMarks
+from precgui.engine.torch_private import TorchDispatchMode, operation_name, transform_level
+
+_MOST = 2**24  # elements of a tensor that is looked at
+
+
+class OverflowingCasts:
+    """Told of each operation with its result; remembers by which number the operand of a cast was last multiplied."""
+
+    def __init__(self) -> None:
+        self._scales = TensorMarks[Any]()
+
+    def clear(self) -> None:
+        self._scales.clear()
+
+    def observe(self, name: str, args: Any, out: Any) -> dict[str, Any] | None:
+        """`format`, `value` (the largest magnitude), `share` (of the elements) and `scale` of a cast that overflows.
+
+        None for any other operation; a scale is None where the operand is not the product with one number.
+        """
+        if not (isinstance(out, Tensor) and args and isinstance(args[0], Tensor)):
+            return None
+        if name in ("mul", "div", "mul_", "div_") and out.is_floating_point() and len(args) > 1:
+            self._scales[out] = _number(args[1], inverse=name.startswith("div"))
+        if out.dtype not in FLOAT8_DTYPES or name not in ("_to_copy", "copy_") or not 0 < out.numel() <= _MOST:
+            return None
+        source = args[0] if name == "_to_copy" else args[1]
+        if not isinstance(source, Tensor) or source.dtype in FLOAT8_DTYPES or source.is_meta:
+            return None
+        bad = ~out.detach().float().isfinite()
+        if not bool(bad.any()) or not bool(source.detach().isfinite().all()):
+            return None
+        scale = self._scales.get(source)
+        return {
+            "format": dtype_name(out.dtype), "value": float(source.detach().abs().max()),
+            "share": float(bad.float().mean()), "scale": scale() if scale is not None else None,
+        }  # fmt: skip
+
+
+class CastWatch(TorchDispatchMode):
+    """Inside, the first cast that overflows is remembered in `found`; nothing is changed."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._casts = OverflowingCasts()
+        self.found: dict[str, Any] | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if self.found is None and transform_level() is None:
+            try:
+                self.found = self._casts.observe(operation_name(func), args, out)
+            except Exception:  # noqa: BLE001 - whatever a tensor of somebody's class raises
+                return out
+        return out
+
+
+def _number(factor: Any, *, inverse: bool) -> Any:
+    """A function that reads a factor of one number, as the scale that it stands for; None for any other."""
+    if not (isinstance(factor, float | int) or (isinstance(factor, Tensor) and factor.numel() == 1)):
+        return None
+
+    def read() -> float:
+        value = float(factor)
+        return (1 / value if value else torch.inf) if inverse else value
+
+    return read
