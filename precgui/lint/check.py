@@ -12,6 +12,7 @@ from precgui.events import Severity
 from precgui.lint import (
     count_rules,
     dtype_rules,
+    fp16_range_rules,
     half_gradients,
     integer_rules,
     kept_rules,
@@ -68,6 +69,7 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
     **slope_rules.RULES,
     **undefined_rules.RULES,
     **overflow_rules.RULES,
+    **fp16_range_rules.RULES,
     **integer_rules.RULES,
     **count_rules.RULES,
     **half_gradients.RULES,

@@ -144,7 +144,7 @@ def _is_laid_on_fp32(source: Source, site: CallSite) -> bool:
     if _is_fp32(source, operand):
         return True
     outside = (
-        not _may_run_in_autocast(source, source.scope(site.node)) if around is None else is_disabled(source, around)
+        not may_run_in_autocast(source, source.scope(site.node)) if around is None else is_disabled(source, around)
     )
     return outside and not _may_come_from_autocast(source, operand)
 
@@ -175,7 +175,7 @@ def _is_fp32(source: Source, node: ast.AST | None, depth: int = 0) -> bool:
     return False
 
 
-def _may_run_in_autocast(source: Source, scope: ast.AST, level: int = 0) -> bool:
+def may_run_in_autocast(source: Source, scope: ast.AST, level: int = 0) -> bool:
     """Whether the code of a function, outside of its own regions, may be run in a region of autocast: it is a method of
     a class or is handed on, or a call of it is in such a region."""
     if isinstance(scope, ast.Module):
@@ -197,7 +197,7 @@ def _may_run_in_autocast(source: Source, scope: ast.AST, level: int = 0) -> bool
         around = innermost_autocast(source, site.node)
         if around is not None and not is_disabled(source, around):
             return True
-        if around is None and _may_run_in_autocast(source, source.scope(site.node), level + 1):
+        if around is None and may_run_in_autocast(source, source.scope(site.node), level + 1):
             return True
     return False
 

@@ -19,7 +19,7 @@ def divided_in_half(source: Source) -> Mistakes:
         gradient, divisor = _divided(node)
         if gradient is None or divisor is None or not _is_scale(source, divisor, scales):
             continue
-        if _is_widened_after(source, node, gradient) and _is_of_half_weights(source, gradient):
+        if _is_widened_after(source, node, gradient) and is_of_half_weights(source, gradient):
             yield (
                 getattr(node, "lineno", 1), "warning", L_(
                     "FP16 gradients are divided by the scale of the loss before they are widened: small ones become "
@@ -57,15 +57,15 @@ def _divided(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
     """The gradient and the number of `p.grad /= s`, `p.grad.div_(s)`, `p.grad.mul_(1 / s)` and `p.grad / s`."""
     match node:
         case ast.AugAssign(target=target, op=ast.Div() | ast.Mult(), value=value):
-            return _gradient(target), value
+            return gradient_of(target), value
         case ast.BinOp(left=left, op=ast.Div() | ast.Mult(), right=right):
-            return _gradient(left), right
+            return gradient_of(left), right
         case ast.Call(func=ast.Attribute(attr="div_" | "mul_" | "div" | "mul", value=owner), args=[value]):
-            return _gradient(owner), value
+            return gradient_of(owner), value
     return None, None
 
 
-def _gradient(node: ast.expr) -> ast.expr | None:
+def gradient_of(node: ast.expr) -> ast.expr | None:
     """The `p.grad` of p.grad, p.grad.data and p.grad.detach()."""
     for _ in range(4):
         if isinstance(node, ast.Attribute) and node.attr == "grad":
@@ -103,11 +103,11 @@ def _is_widened_after(source: Source, node: ast.AST, gradient: ast.expr) -> bool
 
 
 def _text_of(node: ast.expr) -> str:
-    found = _gradient(node)
+    found = gradient_of(node)
     return path_text(found) if found is not None else NO_TEXT
 
 
-def _is_of_half_weights(source: Source, gradient: ast.expr) -> bool:
+def is_of_half_weights(source: Source, gradient: ast.expr) -> bool:
     """Whether a gradient is that of a parameter of a model that is certainly cast to FP16, and to nothing else."""
     owner = gradient.value if isinstance(gradient, ast.Attribute) else None
     variable = source.variable(owner) if owner is not None else None

@@ -1,14 +1,14 @@
-"""Whole numbers that a type does not hold: bytes that are subtracted, codes that are not clamped."""
+"""Whole numbers that a type does not hold: bytes that are subtracted, codes that are not clamped or not rounded."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from precgui.lint.arguments import keyword, number
 from precgui.lint.constants import constant
 from precgui.lint.flow import definition, handed_on
-from precgui.lint.origins import arguments_of, calls_in, is_truth, last_name, origins
+from precgui.lint.origins import arguments_of, calls_in, is_truth, last_name, operand_of, origins
 from precgui.lint.source import Mistakes, Source
 from precgui.sentences import L_, Sentence
 
@@ -33,6 +33,9 @@ _CLAMPS = {"clamp", "clamp_", "clip", "clip_", "clamp_max", "clamp_min", "minimu
 _LARGEST = {"max", "amax", "aminmax", "norm", "finfo", "iinfo"}
 _BELOW_MAXIMUM = {"quantile", "nanquantile", "percentile", "kthvalue", "std", "var", "mean", "median", "Parameter"}
 _LIMITS = {"int8": 128.0, "uint8": 256.0}
+_LARGEST_CODES = {"int8": {127.0, 127.5, 128.0, 7.0}, "uint8": {255.0, 15.0}}
+_BOUNDS = {"clamp", "clamp_", "clip", "clip_", "clamp_max", "clamp_min"}
+_FRACTION = "+"  # something is added that may be half a step, or noise
 _MIDDLES = (127, 128)  # zero points of bytes: numbers below them wrap around
 
 
@@ -178,18 +181,13 @@ def _is_picture(source: Source, node: ast.expr) -> bool:
 
 def codes_without_clamp(source: Source) -> Mistakes:
     """Numbers divided by a scale that is none of their maximum, rounded and cast to a byte without a clamp."""
-    for site in source.of("to", "type", "astype", "char", "byte")[:_MOST_CALLS]:
-        call = site.node
-        if not isinstance(call.func, ast.Attribute):
+    for line, kind, quotient, passed in _codes(source):
+        if not passed & _ROUNDING or passed & _CLAMPS or _is_product(source, quotient):
             continue
-        named = keyword(call, "dtype")
-        kinds = [_type_named(source, each) for each in [*call.args, *([named] if named is not None else [])]]
-        kind = _METHODS.get(site.method) or next((each for each in kinds if each), "")
-        quotient = _rounded_quotient(source, call.func.value) if kind in _LIMITS else None
-        if quotient is None or not _may_exceed(source, quotient, _LIMITS[kind]):
+        if not _may_exceed(source, quotient, _LIMITS[kind]):
             continue
         yield (
-            site.line, "warning", Sentence(
+            line, "warning", Sentence(
                 "rounded numbers are cast to {kind} without a clamp: those beyond its range wrap around, also to the "
                 "other sign",
                 kind=kind,
@@ -198,34 +196,103 @@ def codes_without_clamp(source: Source) -> Mistakes:
         )  # fmt: skip
 
 
-def _rounded_quotient(source: Source, node: ast.expr) -> ast.expr | None:
-    """The quotient or product whose rounded value an expression is, with nothing that clamps it; None for others."""
+def codes_not_rounded(source: Source) -> Mistakes:
+    """Numbers over a scale that is made of their maximum, cast to a byte without being rounded."""
+    for line, kind, quotient, passed in _codes(source):
+        if passed & (_ROUNDING | {_FRACTION}) or not _is_over_maximum(source, quotient, kind):
+            continue
+        yield (
+            line, "warning", Sentence(
+                "codes are cast to {kind} without rounding: the cast cuts off the fraction, which moves all values "
+                "towards zero by half a step on average",
+                kind=kind,
+            ),
+            Sentence("round() before the cast to {kind}", kind=kind),
+        )  # fmt: skip
+
+
+def _codes(source: Source) -> Iterator[tuple[int, str, ast.expr, set[str]]]:
+    """The casts of quotients or products to a byte: the line, the type, the quotient, and the functions between."""
+    for site in source.of("to", "type", "astype", "char", "byte")[:_MOST_CALLS]:
+        call = site.node
+        if not isinstance(call.func, ast.Attribute):
+            continue
+        named = keyword(call, "dtype")
+        kinds = [_type_named(source, each) for each in [*call.args, *([named] if named is not None else [])]]
+        kind = _METHODS.get(site.method) or next((each for each in kinds if each), "")
+        quotient, passed = _quotient(source, call.func.value) if kind in _LIMITS else (None, set())
+        if quotient is not None:
+            yield site.line, kind, quotient, passed
+
+
+def _quotient(source: Source, node: ast.expr) -> tuple[ast.expr | None, set[str]]:
+    """The quotient or product that an expression is made of, and the functions between; None for others."""
     current: ast.expr | None = node
-    rounded = False
+    passed: set[str] = set()
     for _ in range(_MOST_STEPS):
         if isinstance(current, ast.Name):
             current = definition(source, current)
         elif isinstance(current, ast.BinOp) and isinstance(current.op, ast.Add | ast.Sub):
+            passed |= set() if _is_whole(source, current.right) else {_FRACTION}
             current = current.left  # a zero point
-        elif isinstance(current, ast.BinOp) and isinstance(current.op, ast.Div):
-            return current if rounded else None
+        elif isinstance(current, ast.BinOp) and isinstance(current.op, ast.Div | ast.Mult):
+            return current, passed
         elif isinstance(current, ast.Call):
             name = last_name(source, current)
-            if name in _CLAMPS:
-                return None
-            rounded = rounded or name in _ROUNDING
-            if name in ("div", "true_divide"):
-                return current if rounded else None
-            if name not in _ROUNDING | _SAME_NUMBERS | {"to", "float", "add", "sub", "cpu"}:
-                return None
+            passed.add(name)
+            if name in ("div", "true_divide", "mul"):
+                return current, passed
+            if name not in _ROUNDING | _BOUNDS | _SAME_NUMBERS | {"to", "float", "add", "sub", "cpu"}:
+                return None, passed
             is_function = source.name_of(current.func).startswith(("torch.", "numpy.")) or isinstance(
                 current.func, ast.Name
             )
             inner = keyword(current, "input", 0) if is_function else None
             current = inner if is_function else current.func.value if isinstance(current.func, ast.Attribute) else None
         else:
-            return None
-    return None
+            break
+    return None, passed
+
+
+def _is_whole(source: Source, addend: ast.expr) -> bool:
+    """Whether what is added is certainly a whole number: written so, or a zero point by its name."""
+    value = constant(source, addend)
+    return value == int(value) if value is not None else "zero" in source.name_of(addend).lower()
+
+
+def _is_product(source: Source, node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        return last_name(source, node) == "mul"
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+
+
+def _is_over_maximum(source: Source, quotient: ast.expr, kind: str) -> bool:
+    """Whether a quotient is that of a tensor over its maximum and the largest code, in one of the ways to write it."""
+    if kind == "uint8" and (_is_product(source, quotient) or "quant" not in source.text.lower()):
+        return False  # a picture
+    sides = [quotient.left, quotient.right] if isinstance(quotient, ast.BinOp) else []
+    if isinstance(quotient, ast.Call):
+        operand = operand_of(source, quotient)
+        sides = [*([operand] if operand is not None else []), *arguments_of(source, quotient)]
+    codes = _LARGEST_CODES[kind]
+    times = any(_is_times(source, each, codes) for each in [quotient, *sides])
+    for each in sides if _is_product(source, quotient) else sides[-1:]:
+        below = [part for own in origins(source, each) for part in source.walk(own)]
+        over = any(
+            isinstance(part, ast.BinOp) and isinstance(part.op, ast.Div)
+            and {constant(source, part.left), constant(source, part.right)} & codes for part in below
+        )  # fmt: skip
+        calls = {last_name(source, part) for part in below if isinstance(part, ast.Call)}
+        if calls & {"max", "amax", "aminmax"} and (over or times):
+            return True
+    return False
+
+
+def _is_times(source: Source, node: ast.expr, codes: set[float]) -> bool:
+    """Whether an expression is a product with the largest code."""
+    is_product = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+    factors = [node.left, node.right] if is_product and isinstance(node, ast.BinOp) else []
+    return any(constant(source, each) in codes for each in factors)
 
 
 def _may_exceed(source: Source, quotient: ast.expr, limit: float) -> bool:
@@ -247,4 +314,5 @@ def _may_exceed(source: Source, quotient: ast.expr, limit: float) -> bool:
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "bytes-subtracted": wrapping_difference,
     "codes-without-clamp": codes_without_clamp,
+    "codes-not-rounded": codes_not_rounded,
 }

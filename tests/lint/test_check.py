@@ -14,7 +14,7 @@ from precgui.lint import LINT_RULES, ScriptError, check
 from precgui.lint.check import check_file
 from precgui.lint.source import Source
 from tests import needs
-from tests.lint import kept, trainers, values
+from tests.lint import fp16_range, kept, trainers, values
 from tests.lint.loops import FAULTS
 
 RIGHT = """
@@ -31,7 +31,8 @@ for inputs, targets in loader:
     scaler.step(optimizer)
     scaler.update()
 """
-MISTAKES = {rule: texts[0] for rule, texts in {**values.FAULTS, **trainers.FAULTS, **kept.FAULTS, **FAULTS}.items()} | {
+ELSEWHERE = values.FAULTS | trainers.FAULTS | kept.FAULTS | fp16_range.FAULTS | FAULTS
+MISTAKES = {rule: texts[0] for rule, texts in ELSEWHERE.items()} | {
     "scaler-not-used": RIGHT.replace("scaler.scale(loss)", "loss"),
     "clip-before-unscale": RIGHT.replace("    scaler.unscale_(optimizer)\n", ""),
     "clip-after-step": RIGHT.replace("    scaler.step(optimizer)\n", "").replace("    scaler.unscale_", "    scaler.step(optimizer)\n    scaler.unscale_"),  # noqa: E501
