@@ -48,6 +48,7 @@ from precgui.engine.target_ranges import TargetRanges
 from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.telemetry.readable import unseen
 from precgui.engine.telemetry.recorder import Weight
+from precgui.engine.terms_without_gradient import TermsWithoutGradient
 from precgui.engine.torch_private import (
     TorchDispatchMode,
     dispatch_mode_at,
@@ -102,7 +103,7 @@ class Watchers:
             self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
             MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
             self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
-            HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(),
+            HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(), TermsWithoutGradient(),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments]
@@ -343,9 +344,9 @@ class LaterSteps:
         edits["narrow_state"] = [*self._zero_state.narrow(), *self.watchers.rounding.facts()["narrow_state"]]
         facts = self.watchers.facts() | edits | self.batches.facts() | {"exact_steps": self.exact.facts()}
         facts |= {name: each.facts() for name, each in self._ranges.items()}
-        sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
-        news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}
-        self._reported = sizes
+        told = {name: hash(str(rows)) for name, rows in facts.items() if rows}
+        news = {name: {"all": facts[name]} for name, each in told.items() if each != self._reported.get(name)}
+        self._reported = told
         return news
 
 

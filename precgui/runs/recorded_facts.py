@@ -65,6 +65,7 @@ _REASONS = {
     "bounded_logits": L_("no cross entropy was seen to get products of normalised vectors"),
     "cut_samples": L_("no sample was seen that keeps the gradient of a loss from its distribution"),
     "foreign_samples": L_("no probability of a sample was seen to be weighed with what another sample got"),
+    "terms_without_gradient": L_("no part of a loss was seen that compares numbers without a gradient with targets"),
     "unused_terms": L_("no term of a loss was seen whose gradients are cleared before an optimizer uses them"),
     "kept_statistics": L_("no norm with a momentum of 0 was seen in training mode in the steps that were looked at"),
     "sequence_axes": L_("no module was seen to run along the samples of a batch in the steps that were looked at"),
@@ -95,7 +96,7 @@ _OF_OWN_LOOPS = (
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
     "softmax_axes", "unused_terms", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",
     "sequence_axes", "policy_ratios", "heavy_dropouts", "bounded_logits", "cut_samples", "foreign_samples",
-    "loss_arguments", "exponents", "singular_points", "masked_rows",
+    "terms_without_gradient", "loss_arguments", "exponents", "singular_points", "masked_rows",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ from tests.faults import (
     constant_faults,
     data_faults,
     deliberate_loops,
+    flat_faults,
     leaking_faults,
     loss_faults,
     rewritten_faults,
@@ -33,7 +34,7 @@ from tests.faults.odd_loops import judged
 assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
 assert data_faults and setup_faults and whole_number_faults and loss_faults and vanishing_faults
 assert axis_faults and typical_faults and leaking_faults and shape_faults and sequence_faults and singular_faults
-assert signal_faults and cast_faults
+assert signal_faults and cast_faults and flat_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)

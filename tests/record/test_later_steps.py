@@ -202,3 +202,19 @@ def test_that_a_loop_may_read_a_number_of_a_softmax(tmp_path: Path) -> None:
     recorder.close()
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert [row["step"] for row in run.environment["constant_answers"]["all"]] == [2, 8]
+
+
+def test_that_facts_are_told_again_whose_text_is_as_long_as_before(tmp_path: Path) -> None:
+    model, x = nn.Linear(2, 3), torch.ones(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    recorder = precgui.Recorder(tmp_path / "run.h5", model, optimizer)
+    for _ in range(10):
+        loss = (model(x).argmax(1) - torch.arange(4)).abs().float().mean() + 0.1 * model(x).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    recorder.close()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        rows = run.environment["terms_without_gradient"]["all"]
+    assert [(row["step"], row["count"]) for row in rows] == [(8, 2)]

@@ -1,4 +1,4 @@
-"""Group C: terms of a loss that reach nothing or outweigh the others, and targets that go on behind an episode."""
+"""Group C: terms of a loss that have no gradient, reach nothing or outweigh others, and targets behind an episode."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from precgui.runs.recorded_facts import number, text, texts, whole
 from precgui.sentences import L_, Sentence
 
 _UNUSED, _UNEVEN, _TARGETS = "unused-terms", "uneven-terms", "targets-without-end"
+_FLAT = "term-without-gradient"
+_AS_WRITTEN = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "_to_copy": "long()"}
 _OUTWEIGHS = 10.0  # times the weight of a number of the fit
 _LATE = 100  # a step in which a training has had time
 _SMALL = 0.01  # of the fit, were their numbers of equal weight: a term that the training has driven to nothing
@@ -172,7 +174,58 @@ def unused_terms(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def term_without_gradient(m: Measurements) -> Answer:
+    """A part of a loss that compares indices, comparisons or roundings of outputs, or detached ones, with targets."""
+    rows = [row for row in m.fact_rows("terms_without_gradient") if whole(row, "count") >= _FEWEST_STEPS]
+    if not m.own_loop or not m.n or not m.fact("census"):
+        return None
+    if not rows:
+        return RuledOut(
+            _FLAT, L_("because no part of a loss was seen that compares numbers without a gradient with targets")
+        )
+    row = max(rows, key=lambda each: abs(number(each, "value")))
+    step, value, rest, line = whole(row, "step"), number(row, "value"), number(row, "rest"), text(row, "line")
+    operation = _AS_WRITTEN.get(text(row, "operation"), text(row, "operation"))
+    is_detached = operation == "detach"
+    values = Sentence(
+        "In {row_count} of the steps that were looked at, the last one step {step}, the backward pass began with a sum "
+        "of {value:.4g}, which was computed by {operation} at {line}, and {rest:.4g}, which has a gradient.",
+        row_count=whole(row, "count"), step=step, value=value, operation=operation, line=line, rest=rest,
+    ) if "rest" in row else Sentence(
+        "In {row_count} of the steps that were looked at, the last one step {step}, the backward pass began with "
+        "{value:.4g}, which was computed by {operation} at {line}, and with nothing else.",
+        row_count=whole(row, "count"), step=step, value=value, operation=operation, line=line,
+    )  # fmt: skip
+    proof = Evidence(
+        L_(
+            "loss = f(outputs by way of an index, comparison, rounding or detach(), targets) + g(outputs): the "
+            "gradient of f is zero for all weights"
+        ),
+        {"value": value, "rest": rest, "step": step, "count": whole(row, "count")}, values,
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            _FLAT, "warning",
+            Sentence("A part of the loss has no gradient: {operation} keeps it from the weights", operation=operation),
+            step, int(m.steps[-1]), (proof,),
+            L_(
+                "Compute this part of the loss from outputs with a gradient: leave out the detach() between the "
+                "model and the loss."
+            ) if is_detached
+            else L_(
+                "Compute this part of the loss from outputs with a gradient: probabilities or their expected value in "
+                "place of argmax, a sigmoid in place of a threshold, the number in place of its rounding. A figure "
+                "that is only to be reported does not belong in the sum."
+            ),
+            0.9, "pytorch issue 1339; Deep_Hierarchical_Classification issue 6", certainty="exact",
+            blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
 RULES = (
+    Rule(_FLAT, "C", L_("Has each part of a loss a gradient?"), term_without_gradient),
     Rule(_UNUSED, "C", L_("Does each part of a loss reach parameters that are updated with it?"), unused_terms),
     Rule(_UNEVEN, "C", L_("Do all numbers of a loss count alike?"), uneven_terms),
     Rule(_TARGETS, "C", L_("Do targets of values end with the episode?"), targets_without_end),

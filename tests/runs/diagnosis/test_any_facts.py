@@ -131,6 +131,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "foreign_samples": [{"step": 8, "count": 2, "module": "", "shape": [64, 1]}],
     "cut_samples": [{"step": 8, "count": 2, "module": "encoder", "shape": [64, 8]}],
+    "terms_without_gradient": [
+        {"step": 8, "count": 2, "operation": "argmax", "line": "a.py:3", "value": 4.0, "rest": 0.1}
+    ],
     "unused_terms": _each_step({"terms": 2, "unused": 1, "optimizer": "Adam", "reaches": ["1.weight"]}),
     "unshifted_targets": _each_step({"positions": 64}),
     "batches": _each_step(
