@@ -59,8 +59,8 @@ class _Sum:
     """A term without a gradient and what it was added to; of a loss of that term alone `rest` is None."""
 
     flat: _Flat
-    value: Tensor
-    rest: Tensor | None
+    value: Tensor | None = None  # None where it was compared with nothing
+    rest: Tensor | None = None
 
 
 class TermsWithoutGradient(Watcher):
@@ -157,7 +157,9 @@ class TermsWithoutGradient(Watcher):
             return
         terms = [each for one in live for each in self._sums.get(one) or ()]
         if is_sum:
-            terms += [_Sum(known, *_parts(call, each, live[0])) for each, known in flat]
+            terms += [
+                _Sum(known, *_parts(call, each, live[0])) if known.is_fit else _Sum(known) for each, known in flat
+            ]
         if terms:
             for each in outs:
                 self._sums[each] = tuple(terms)
@@ -169,7 +171,7 @@ class TermsWithoutGradient(Watcher):
         known = self._flat.get(loss)
         terms = self._sums.get(loss)
         if known is not None and loss.requires_grad and (known.has_node or loss.is_leaf):
-            terms = (_Sum(known, _mean(loss), None),)
+            terms = (_Sum(known, _mean(loss)),)
         if terms:
             self._roots.append(terms)
 
@@ -178,7 +180,7 @@ class TermsWithoutGradient(Watcher):
             for term, operation in _told(terms):
                 line = min(cut.line for cut in term.flat.cuts)
                 key = operation, line
-                if self._has_room(key):
+                if term.value is not None and self._has_room(key):
                     rest = {} if term.rest is None else {"rest": float(term.rest)}
                     self._rows[key] = {
                         "step": self._step, "count": self._steps_with(key), "operation": operation, "line": line,

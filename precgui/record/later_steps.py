@@ -40,6 +40,7 @@ from precgui.engine.quantised_values import QuantisedValues, RoundingSteps
 from precgui.engine.repeated_activations import RepeatedActivations
 from precgui.engine.sequence_axes import SequenceAxes
 from precgui.engine.shadow.loop_tape import LoopTape
+from precgui.engine.shifted_targets import ShiftedTargets
 from precgui.engine.short_data import ShortData
 from precgui.engine.singular_sources import SingularSources
 from precgui.engine.softmax_axes import SoftmaxAxes
@@ -104,6 +105,7 @@ class Watchers:
             MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
             self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
             HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(), TermsWithoutGradient(),
+            ShiftedTargets(),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments]

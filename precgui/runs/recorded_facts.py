@@ -55,6 +55,7 @@ _REASONS = {
     ),
     "untrained_parameters": L_("no parameter that no optimizer has stayed as it was in the steps that were looked at"),
     "unshifted_targets": L_("no causal model got its own inputs for targets in the steps that were looked at"),
+    "shifted_targets": L_("no cross entropy got the tokens two places on for targets in the steps that were looked at"),
     "batches": L_("the model got no tensors of data in the steps that were looked at"),
     "broken_batches": L_("no batch of a step whose loss was not finite held NaN, Inf or ignored classes alone"),
     "repeated_batch": L_("the first 40 steps did not all get the same batch"),
@@ -96,7 +97,7 @@ _OF_OWN_LOOPS = (
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
     "softmax_axes", "unused_terms", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",
     "sequence_axes", "policy_ratios", "heavy_dropouts", "bounded_logits", "cut_samples", "foreign_samples",
-    "terms_without_gradient", "loss_arguments", "exponents", "singular_points", "masked_rows",
+    "terms_without_gradient", "shifted_targets", "loss_arguments", "exponents", "singular_points", "masked_rows",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 

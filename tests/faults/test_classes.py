@@ -21,6 +21,7 @@ from tests.faults import (
     sequence_faults,
     setup_faults,
     shape_faults,
+    shift_faults,
     signal_faults,
     singular_faults,
     state_faults,
@@ -34,7 +35,7 @@ from tests.faults.odd_loops import judged
 assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
 assert data_faults and setup_faults and whole_number_faults and loss_faults and vanishing_faults
 assert axis_faults and typical_faults and leaking_faults and shape_faults and sequence_faults and singular_faults
-assert signal_faults and cast_faults and flat_faults
+assert signal_faults and cast_faults and flat_faults and shift_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)

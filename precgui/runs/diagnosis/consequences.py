@@ -114,6 +114,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "gradient-underflow",
     ),
     "unused-terms": ("rising-loss", "no-progress"),
+    "shifted-twice": _LEARNS_NOTHING,
     "heavy-dropout": _LEARNS_NOTHING,
     "bounded-scores": _LEARNS_NOTHING,
     "cut-sample": (*_LEARNS_NOTHING, *_NO_GRADIENTS),

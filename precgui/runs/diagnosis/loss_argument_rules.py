@@ -269,7 +269,53 @@ def policy_ratios(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def shifted_twice(m: Measurements) -> Answer:
+    """A model of the next token that is trained on the one after it."""
+    rows = [row for row in m.fact_rows("shifted_targets") if whole(row, "count") >= _FEWEST_STEPS]
+    if not m.own_loop or not m.n or not m.fact("census"):
+        return None
+    if not rows:
+        return RuledOut(
+            "shifted-twice", L_("because no targets were seen that are, all of them, the tokens two places on")
+        )
+    row = max(rows, key=lambda each: each.get("shorter") is True)
+    step, is_shorter = whole(row, "step"), row.get("shorter") is True
+    proof = Evidence(
+        L_("targets[:, t] = tokens[:, t + 2] for all t, in all cross entropies of a step"),
+        {"step": step, "count": whole(row, "count"), "tokens": whole(row, "tokens")},
+        Sentence(
+            "In {row_count} of the steps that were looked at, the last one step {step}, the targets of the cross "
+            "entropy were the tokens two places after those that the embedding reads: all {tokens} that it has read. "
+            "The last place of each sequence has no target: the outputs were shifted against targets that the data "
+            "had shifted already.",
+            row_count=whole(row, "count"), step=step, tokens=whole(row, "tokens"),
+        ) if is_shorter
+        else Sentence(
+            "In {row_count} of the steps that were looked at, the last one step {step}, the targets of the cross "
+            "entropy were the tokens two places after those that the embedding reads: all {tokens} that it has read.",
+            row_count=whole(row, "count"), step=step, tokens=whole(row, "tokens"),
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "shifted-twice", "warning" if is_shorter else "info",
+            L_("Targets are shifted twice: each position learns the token after the next one") if is_shorter
+            else L_("Each position learns the token after the next one"),
+            step, int(m.steps[-1]), (proof,),
+            L_(
+                "Shift once: give a model that shifts by itself the tokens as labels (labels = input_ids), or compare "
+                "model(tokens[:, :-1]) with tokens[:, 1:]. Only where the token after the next one is wanted is this "
+                "right."
+            ),
+            0.9 if is_shorter else 0.5, "transformers issue 32944; tiny-llm-zh issue 10", certainty="estimate",
+            blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
 RULES = (
+    Rule("shifted-twice", "C", L_("Are targets the next tokens?"), shifted_twice),
     Rule("policy-ratio", "C", L_("Is the ratio that is clipped around 1 one?"), policy_ratios),
     Rule("applied-twice", "C", L_("Does the loss get scores, not probabilities?"), applied_twice),
     Rule("broadcast-loss", "C", L_("Does the loss compare each output with its own target?"), broadcast_loss),
