@@ -22,6 +22,7 @@ from precgui.lint import (
     measure_rules,
     order_rules,
     overflow_rules,
+    position_rules,
     scaler_rules,
     slope_rules,
     trainer_rules,
@@ -72,6 +73,7 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
     **fp16_range_rules.RULES,
     **integer_rules.RULES,
     **count_rules.RULES,
+    **position_rules.RULES,
     **half_gradients.RULES,
 }
 

@@ -31,6 +31,31 @@ def constant(source: Source, node: ast.AST | None) -> float | None:
     return None
 
 
+def computed(source: Source, node: ast.AST | None, depth: int = 0) -> float | None:
+    """As `constant`, also the sum, difference, product or quotient of such numbers."""
+    value = constant(source, node)
+    if value is not None or depth > _MOST_STEPS:
+        return value
+    if isinstance(node, ast.Name) and (variable := source.variable(node)) is not None:
+        values = source.variables.values(variable)
+        return computed(source, values[0], depth + 1) if len(values) == 1 else None
+    if not isinstance(node, ast.BinOp):
+        return None
+    left, right = computed(source, node.left, depth + 1), computed(source, node.right, depth + 1)
+    if left is None or right is None:
+        return None
+    match node.op:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+        case ast.Div() if right != 0:
+            return left / right
+    return None
+
+
 def _held_value(source: Source, node: ast.AST) -> ast.expr | None:
     if isinstance(node, ast.Call):
         is_cast = source.name_of(node.func) == "float" and len(node.args) == 1 and not node.keywords

@@ -1,4 +1,4 @@
-"""Formats written into a script: deprecated names, masks and positions that do not fit, TF32, cleared gradients."""
+"""Formats written into a script: deprecated names, masks that do not fit, TF32, cleared gradients."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from precgui.lint.constants import constant
 from precgui.lint.flow import (
     EXACT_UP_TO,
     SAME_MODEL,
+    UNKNOWN,
     cast_of,
     comes_from_product,
     definition,
@@ -25,10 +26,12 @@ from precgui.lint.flow import (
     whole_chain,
 )
 from precgui.lint.method_names import PRODUCTS, SAME_FORMAT
+from precgui.lint.origins import last_name, operand_of, origins
 from precgui.lint.source import CallSite, Function, Mistakes, Source, is_disabled
 from precgui.sentences import L_, Sentence
 
 _FP16_LARGEST = 65504.0
+_TF32_ROUNDOFF = 2.0**-11
 _SWITCHES_OLD = ("allow_tf32", "set_float32_matmul_precision")
 _SWITCHES_NEW = ("fp32_precision",)
 _CONTAINERS = SAME_MODEL | {"Sequential"}
@@ -41,11 +44,12 @@ _KEEP_FP32 = {"masked_fill", "masked_fill_", "add", "sub", "mul", "div", "add_",
 
 
 def class_format(source: Source, own: ast.ClassDef, level: int = 0) -> str:
-    """`fp16` where the script certainly casts an object of a class to it, or an object that holds one; else ''."""
+    """The format in 16 bits that the script certainly casts an object of a class to, or one that holds it; else ''."""
     if level == _MOST_LEVELS:
         return ""
     made = [site.node for site in source.of(own.name) if site.name == own.name][:_MOST_OBJECTS]
-    return "fp16" if any(_format_of_object(source, each, level) == "fp16" for each in made) else ""
+    formats = [_format_of_object(source, each, level) for each in made]
+    return next((each for each in formats if each in EXACT_UP_TO), "")
 
 
 def _format_of_object(source: Source, made: ast.Call, level: int) -> str:
@@ -260,45 +264,6 @@ def _is_of_half_model(source: Source, site: CallSite) -> bool:
     return comes_from_product(source, _masked(site))
 
 
-def low_positions(source: Source) -> Mistakes:
-    """Positions counted in 16 bits: BF16 has no odd integers above 256, FP16 none above 2048."""
-    for site in source.of("arange", "half", "bfloat16", "to", "type"):
-        inner, low = _counted(source, site)
-        if inner is not None and _length(source, inner) > EXACT_UP_TO[low]:
-            yield (
-                site.line, "warning", L_(
-                    "positions are counted in 16 bits: BF16 has no odd integers above 256, FP16 none above 2048"
-                ),
-                L_("count in FP32 and convert sine and cosine"),
-            )  # fmt: skip
-
-
-def _counted(source: Source, site: CallSite) -> tuple[ast.Call | None, str]:
-    """The torch.arange or torch.randint whose whole numbers are in 16 bits: made so, or cast here, also by a name."""
-    built_as = dtype_of(source, keyword(site.node, "dtype")) if site.name == "torch.arange" else ""
-    if built_as in EXACT_UP_TO:
-        return site.node, built_as
-    cast = cast_of(source, site.node)
-    if cast is None or cast[0] not in EXACT_UP_TO:
-        return None, ""
-    inner: ast.expr | None = cast[1]
-    if isinstance(inner, ast.Name):
-        inner = definition(source, inner)
-    if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in ("float", "to"):
-        inner = inner.func.value
-    if isinstance(inner, ast.Call) and source.name_of(inner.func) in ("torch.arange", "torch.randint"):
-        return inner, cast[0]
-    return None, ""
-
-
-def _length(source: Source, call: ast.Call) -> float:
-    """The largest number given to a call, infinite where one of its arguments is none."""
-    given = [each for each in call.args if not isinstance(each, ast.Tuple | ast.List)]
-    values = [constant(source, each) for each in given]
-    known = [value for value in values if value is not None]
-    return max(known, default=float("inf")) if len(known) == len(values) else float("inf")
-
-
 def tf32(source: Source) -> Mistakes:
     """Both ways to switch TF32 in one script; or none in one that trains in FP32 on CUDA."""
     names = [(node, source.name_of(node)) for node in source.nodes if isinstance(node, ast.Attribute)]
@@ -328,6 +293,73 @@ def tf32(source: Source) -> Mistakes:
             ),
             L_('torch.backends.fp32_precision = "tf32" for speed, "ieee" for true FP32'),
         )  # fmt: skip
+
+
+def tf32_below_jitter(source: Source) -> Mistakes:
+    """TF32 for matrix products, whose rounding exceeds the jitter of a matrix that is factored by Cholesky."""
+    switch = _switch_to_tf32(source)
+    if switch is None:
+        return
+    for site in source.of("cholesky", "cholesky_ex")[:_MOST_CALLS]:
+        operand = operand_of(source, site.node)
+        below = [part for each in origins(source, operand) for part in source.walk(each)] if operand is not None else []
+        casts = [cast_of(source, each) for each in below]
+        if any(each is not None and each[0] in ("fp64", UNKNOWN) for each in casts) or "float64" in source.text:
+            continue
+        jitter = [found for each in below if (found := _jitter(source, each)) is not None]
+        if jitter and max(jitter) < _TF32_ROUNDOFF and any(_is_product(source, each) for each in below):
+            yield (
+                switch.lineno, "warning", Sentence(
+                    "products are computed in TF32, whose rounding of up to 5e-4 exceeds the jitter of {jitter:g} in "
+                    "line {line}: the matrix may have negative eigenvalues, and Cholesky fails",
+                    jitter=max(jitter), line=site.line,
+                ),
+                L_("compute the matrix in FP64, or keep TF32 off for it"),
+            )  # fmt: skip
+            return
+
+
+def _switch_to_tf32(source: Source) -> ast.stmt | None:
+    """The last statement that switches TF32 on for matrix products, where none switches it off."""
+    found: ast.stmt | None = None
+    for node in source.nodes:
+        value: ast.expr | None = None
+        if isinstance(node, ast.Assign):
+            name = source.name_of(node.targets[0])
+            if not name.startswith("torch.backends") or "cudnn" in name:
+                continue
+            value = node.value if name.endswith(("matmul.allow_tf32", "fp32_precision")) else None
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = source.name_of(node.value.func)
+            value = keyword(node.value, "precision", 0) if called == "torch.set_float32_matmul_precision" else None
+        if value is None or not isinstance(node, ast.stmt):
+            continue
+        if not isinstance(value, ast.Constant) or value.value not in (True, "tf32", "high", "medium"):
+            return None
+        found = node
+    return found
+
+
+def _jitter(source: Source, node: ast.AST) -> float | None:
+    """The number on the diagonal: the c of `c * torch.eye(n)`, `torch.eye(n) * c` and `x.diagonal().add_(c)`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            if isinstance(one, ast.Call) and last_name(source, one) in ("eye", "eye_like"):
+                return constant(source, other)
+    if isinstance(node, ast.Call) and last_name(source, node) == "add_" and isinstance(node.func, ast.Attribute):
+        owner = node.func.value
+        if isinstance(owner, ast.Call) and last_name(source, owner) == "diagonal" and node.args:
+            return constant(source, node.args[0])
+    if isinstance(node, ast.Call) and last_name(source, node) == "eye":
+        above = source.parent(node)
+        return None if isinstance(above, ast.BinOp) and isinstance(above.op, ast.Mult) else 1.0
+    return None
+
+
+def _is_product(source: Source, node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.MatMult)
+    return isinstance(node, ast.Call) and last_name(source, node) in PRODUCTS | {"cdist"}
 
 
 def gradients_not_cleared(source: Source) -> Mistakes:
@@ -365,7 +397,7 @@ RULES: dict[str, Callable[[Source], Mistakes]] = {
     "deprecated-amp": deprecated_amp,
     "scaler-with-bf16": scaler_with_bf16,
     "mask-beyond-fp16": large_mask,
-    "positions-in-16-bits": low_positions,
     "tf32-unawares": tf32,
+    "tf32-below-jitter": tf32_below_jitter,
     "gradients-not-cleared": gradients_not_cleared,
 }

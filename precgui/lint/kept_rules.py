@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 from precgui.events import Severity
-from precgui.lint.arguments import keyword, number
-from precgui.lint.constants import constant
+from precgui.lint.arguments import keyword
+from precgui.lint.constants import computed, constant
 from precgui.lint.dtype_rules import enclosing_class
 from precgui.lint.flow import (
     EXACT_UP_TO,
@@ -109,23 +109,15 @@ def _update_of(source: Source, name: str) -> CallSite | None:
 def _weight_of_new(source: Source, site: CallSite) -> float | None:
     """The weight w of a new value in `x.lerp_(new, w)`, `x.mul_(1 - w).add_(new, alpha=w)` and `.add_(w * new)`."""
     if site.method == "lerp_":
-        return _weight(source, keyword(site.node, "weight", 1))
+        return computed(source, keyword(site.node, "weight", 1))
     owner = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
     if not isinstance(owner, ast.Call) or not isinstance(owner.func, ast.Attribute) or owner.func.attr != "mul_":
         return None
     alpha, new = keyword(site.node, "alpha"), keyword(site.node, "other", 0)
     if alpha is not None:
-        return _weight(source, alpha)
+        return computed(source, alpha)
     factors = [new.left, new.right] if isinstance(new, ast.BinOp) and isinstance(new.op, ast.Mult) else []
-    return next((found for each in factors if (found := _weight(source, each)) is not None), None)
-
-
-def _weight(source: Source, node: ast.expr | None) -> float | None:
-    """The number that is written as itself or as one minus another."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and number(node.left) == 1:
-        other = constant(source, node.right)
-        return None if other is None else 1 - other
-    return constant(source, node)
+    return next((found for each in factors if (found := computed(source, each)) is not None), None)
 
 
 def _is_compensated(source: Source) -> bool:

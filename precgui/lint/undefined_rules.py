@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from precgui.lint.arguments import keyword, number
-from precgui.lint.constants import constant
+from precgui.lint.constants import computed, constant
 from precgui.lint.flow import definition, handed_on
 from precgui.lint.method_names import SAME_VALUES
 from precgui.lint.origins import arguments_of, calls_in, is_model, is_truth, last_name, operand_of, takes_gradients
@@ -209,10 +209,7 @@ def _fractional(source: Source, node: ast.AST) -> tuple[ast.expr | None, str]:
         base, exponent = operand_of(source, node), given[0]
     elif isinstance(node, ast.Call) and last_name(source, node) in ("sqrt", "rsqrt", "log", "log2", "log10"):
         return operand_of(source, node), last_name(source, node)
-    value = constant(source, exponent)
-    if isinstance(exponent, ast.BinOp) and isinstance(exponent.op, ast.Div):
-        above, below = constant(source, exponent.left), constant(source, exponent.right)
-        value = above / below if above is not None and below else None
+    value = computed(source, exponent)
     if value is None or value != value or abs(value) == float("inf") or value == int(value):
         return None, ""
     return base, f"x ** {value:.3g}"

@@ -14,7 +14,7 @@ from precgui.lint import LINT_RULES, ScriptError, check
 from precgui.lint.check import check_file
 from precgui.lint.source import Source
 from tests import needs
-from tests.lint import fp16_range, kept, trainers, values
+from tests.lint import fp16_range, kept, positions, trainers, values
 from tests.lint.loops import FAULTS
 
 RIGHT = """
@@ -31,7 +31,7 @@ for inputs, targets in loader:
     scaler.step(optimizer)
     scaler.update()
 """
-ELSEWHERE = values.FAULTS | trainers.FAULTS | kept.FAULTS | fp16_range.FAULTS | FAULTS
+ELSEWHERE = values.FAULTS | trainers.FAULTS | kept.FAULTS | fp16_range.FAULTS | positions.FAULTS | FAULTS
 MISTAKES = {rule: texts[0] for rule, texts in ELSEWHERE.items()} | {
     "scaler-not-used": RIGHT.replace("scaler.scale(loss)", "loss"),
     "clip-before-unscale": RIGHT.replace("    scaler.unscale_(optimizer)\n", ""),
@@ -50,7 +50,6 @@ MISTAKES = {rule: texts[0] for rule, texts in ELSEWHERE.items()} | {
     "        loss = model(x)\n    loss.backward()\n    optimizer.step()\n",
     "scaler-with-bf16": RIGHT.replace("torch.float16", "torch.bfloat16"),
     "mask-beyond-fp16": RIGHT + "scores = scores.masked_fill(mask, -1e9)\n",
-    "positions-in-16-bits": "import torch\nplaces = torch.arange(4096, dtype=torch.bfloat16)\n",
     "bce-in-autocast": RIGHT.replace("cross_entropy", "binary_cross_entropy"),
     "tf32-unawares": "model.cuda()\nfor x in loader:\n    optimizer.zero_grad()\n    loss.backward()\n    "
     "optimizer.step()\n",

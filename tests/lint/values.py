@@ -160,6 +160,19 @@ def attend(q, k, v, mask):
 """
 
 
+GAUSSIAN = """
+import torch
+torch.backends.cuda.matmul.allow_tf32 = True
+def kernel(a, b):
+    square = a.pow(2).sum(1)[:, None] + b.pow(2).sum(1)[None] - 2 * a @ b.t()
+    return torch.exp(-0.5 * square.clamp(min=0))
+def log_likelihood(x, y, noise):
+    k = kernel(x, x) + 1e-6 * torch.eye(len(x), device=x.device)
+    factor = torch.linalg.cholesky(k)
+    return torch.cholesky_solve(y[:, None], factor).sum()
+"""
+
+
 def trained(value: str, before: str = "", text: str = TRAINED) -> str:
     """A script that takes gradients through an expression of x, which a model gave, with a line before it."""
     indent = text.partition("    return VALUE")[0].rpartition("\n")[2] + "    "
@@ -167,6 +180,11 @@ def trained(value: str, before: str = "", text: str = TRAINED) -> str:
 
 
 FAULTS: dict[str, list[str]] = {
+    "tf32-below-jitter": [
+        GAUSSIAN, GAUSSIAN.replace("torch.backends.cuda.matmul.allow_tf32 = True", 'torch.set_float32_matmul_precision("high")'), GAUSSIAN.replace("torch.backends.cuda.matmul.allow_tf32 = True", 'torch.backends.cuda.matmul.fp32_precision = "tf32"'),
+        GAUSSIAN.replace("1e-6 * torch.eye(len(x), device=x.device)", "torch.eye(len(x)) * 1e-5"), GAUSSIAN.replace("kernel(x, x) + 1e-6 * torch.eye(len(x), device=x.device)", "x.T @ x + jitter * torch.eye(x.shape[1])").replace("def kernel", "jitter = 1e-4\ndef kernel"),
+        GAUSSIAN.replace("torch.linalg.cholesky(k)", "torch.linalg.cholesky_ex(k).L"), GAUSSIAN.replace(" + 1e-6 * torch.eye(len(x), device=x.device)", "\n    k.diagonal().add_(1e-6)").replace("cholesky(k)", "cholesky(k + 1e-6 * torch.eye(len(x)))"),
+    ],
     "infinity-times-zero": [
         SCORED.replace("VALUE", each) for each in (
             '(1 - mask[:, None].float()) * float("-inf")', "mask.float() * -torch.inf", 'float("-inf") * (mask == 0).float()',
@@ -280,6 +298,12 @@ FAULTS: dict[str, list[str]] = {
     ],
 }  # fmt: skip
 SOUND: dict[str, list[str]] = {
+    "tf32-below-jitter": [
+        GAUSSIAN.replace("allow_tf32 = True", "allow_tf32 = False"), GAUSSIAN.replace("torch.backends.cuda.matmul.allow_tf32 = True\n", ""), GAUSSIAN.replace("1e-6", "1e-2"), GAUSSIAN.replace("1e-6 * torch.eye", "noise * torch.eye"),
+        GAUSSIAN.replace("kernel(x, x)", "kernel(x.double(), x.double())"), GAUSSIAN.replace("matmul.allow_tf32", "cudnn.allow_tf32").replace("cuda.cudnn", "cudnn"), GAUSSIAN.replace("torch.linalg.cholesky(k)", "torch.linalg.cholesky(k.to(torch.float64))"),
+        GAUSSIAN.replace("- 2 * a @ b.t()", ""), GAUSSIAN.replace("torch.linalg.cholesky(k)", "torch.linalg.qr(k)[0]"), GAUSSIAN.replace("def log", 'torch.set_float32_matmul_precision("highest")\ndef log'),
+        GAUSSIAN.replace("1e-6 * torch.eye", "torch.eye"),
+    ],
     "infinity-times-zero": [
         SCORED.replace("VALUE", each) for each in (
             "(1 - mask.float()) * -1e4", "(1 - mask.float()) * torch.finfo(q.dtype).min", "torch.full((8, 8), -torch.inf).triu(1)",
