@@ -1,4 +1,4 @@
-"""Times and counts that a floating-point format of few digits does not hold."""
+"""Times, counts and running totals that a floating-point format of few digits does not hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 from precgui.lint.arguments import keyword, number
 from precgui.lint.constants import constant
-from precgui.lint.flow import EXACT_UP_TO, cast_of, definition, statement, whole_chain
+from precgui.lint.flow import EXACT_UP_TO, cast_of, definition, dtype_of, is_half, statement, whole_chain
+from precgui.lint.fp16_range_rules import is_outside_autocast
 from precgui.lint.integer_rules import difference
 from precgui.lint.kept_rules import made_low
 from precgui.lint.method_names import CASTS
@@ -15,6 +16,7 @@ from precgui.lint.origins import calls_in, is_truth, last_name, operand_of, orig
 from precgui.lint.source import Mistakes, Source
 from precgui.sentences import L_, Sentence
 
+_MOST_CALLS = 64  # of one kind in a script
 _MOST_STEPS = 12  # from one expression to the next
 _LOW_WORDS = ("half", "float16")  # bfloat16, too
 _CASTS = {*CASTS, "to", "type", "item", "long", "int"}
@@ -241,7 +243,54 @@ def _is_bounded(source: Source, node: ast.AST, value: ast.expr, largest: int) ->
     return number(value) == 1 and length is not None and length <= largest
 
 
+def differences_of_totals(source: Source) -> Mistakes:
+    """Entries of a cumulative sum in 16 bits that are subtracted from one another: the sums of segments."""
+    if not any(word in source.text for word in _LOW_WORDS):
+        return
+    for site in source.of("cumsum", "cumsum_")[:_MOST_CALLS]:
+        operand, given = operand_of(source, site.node), keyword(site.node, "dtype")
+        low = _format_of(source, operand) if given is None and operand is not None else dtype_of(source, given)
+        if low not in EXACT_UP_TO or not is_outside_autocast(source, site.node):
+            continue
+        pairs = [pair for node in source.walk(source.scope(site.node)) if len(pair := difference(source, node)) == 2]
+        if any(all(_is_part_of(source, each, site.node) for each in pair) for pair in pairs):
+            yield (
+                site.line, "warning", Sentence(
+                    "entries of a cumulative sum in {format_name} are subtracted: differences below 1/{count} of the "
+                    "running total are lost",
+                    format_name=low.upper(), count=EXACT_UP_TO[low],
+                ),
+                L_("cumulate in FP32: cumsum(dim, dtype=torch.float32)"),
+            )  # fmt: skip
+
+
+def _format_of(source: Source, node: ast.expr) -> str:
+    """The format in 16 bits that a tensor is certainly in; '' for others."""
+    written = definition(source, node) if isinstance(node, ast.Name) else node
+    cast = cast_of(source, written) if written is not None else None
+    return cast[0] if cast is not None else "fp16" if is_half(source, node) else ""
+
+
+def _is_part_of(source: Source, node: ast.expr, whole: ast.Call) -> bool:
+    """Whether an expression is an entry of what a call gives, or several."""
+    current: ast.expr | None = node
+    indexed = False
+    for _ in range(_MOST_STEPS):
+        if current is whole:
+            return indexed
+        if isinstance(current, ast.Name):
+            current = definition(source, current)
+        elif isinstance(current, ast.Subscript):
+            current, indexed = current.value, True
+        elif isinstance(current, ast.Call) and cast_of(source, current) is not None:
+            current = operand_of(source, current)
+        else:
+            break
+    return False
+
+
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "unix-seconds-in-fp32": seconds_in_fp32,
     "counts-in-16-bits": counts_in_16_bits,
+    "cumulative-sum-in-16-bits": differences_of_totals,
 }

@@ -32,7 +32,7 @@ def squares_summed(source: Source) -> Mistakes:
     for site in source.of("sum", "norm", "mse_loss", "l1_loss")[:_MOST_CALLS]:
         summed = _summed(source, site.node)
         gradient = gradient_of(summed) if summed is not None else None
-        if summed is None or not _is_outside_autocast(source, site.node):
+        if summed is None or not is_outside_autocast(source, site.node):
             continue
         if gradient is not None and is_of_half_weights(source, gradient):
             yield (
@@ -113,7 +113,7 @@ def _is_bounded(source: Source, node: ast.expr) -> bool:
     return divided or any(last_name(source, each) in _PROBABILITIES for each in calls_in(source, [*own]))
 
 
-def _is_outside_autocast(source: Source, node: ast.AST) -> bool:
+def is_outside_autocast(source: Source, node: ast.AST) -> bool:
     """Whether code runs outside of autocast, which computes sums, powers and norms of FP16 in FP32."""
     if not source.autocasts:
         return True
@@ -129,7 +129,7 @@ def quotient_of_square(source: Source) -> Mistakes:
         above, base, exponent = _quotient(source, node)
         if base is None or exponent < 2 or not is_half(source, base) or _is_kept_from_zero(source, base):
             continue
-        if _is_outside_autocast(source, node):
+        if is_outside_autocast(source, node):
             yield (
                 getattr(node, "lineno", 1), "warning", Sentence(
                     "a number over x ** {exponent:g} in FP16 is Inf where x is below {limit:.2g}",

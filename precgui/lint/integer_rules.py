@@ -27,7 +27,7 @@ _SAME_NUMBERS = {
 _WRAPPERS = {"numpy.asarray", "numpy.array", "numpy.stack", "numpy.ascontiguousarray", "torch.from_numpy",
              "torch.as_tensor", "torch.tensor", "torch.stack", "torch.cat", "numpy.concatenate", "torch.roll",
              "numpy.roll", "torch.flip", "numpy.flip", "numpy.transpose"}  # fmt: skip
-_ROUNDING = {"round", "round_", "rint", "floor", "ceil", "trunc"}
+_ROUNDING = {"round", "round_", "rint", "floor", "floor_", "ceil", "ceil_", "trunc", "trunc_"}
 _CLAMPS = {"clamp", "clamp_", "clip", "clip_", "clamp_max", "clamp_min", "minimum", "maximum", "hardtanh", "min", "max",
            "tanh", "sigmoid", "where"}  # fmt: skip
 _LARGEST = {"max", "amax", "aminmax", "norm", "finfo", "iinfo"}
@@ -35,6 +35,7 @@ _BELOW_MAXIMUM = {"quantile", "nanquantile", "percentile", "kthvalue", "std", "v
 _LIMITS = {"int8": 128.0, "uint8": 256.0}
 _LARGEST_CODES = {"int8": {127.0, 127.5, 128.0, 7.0}, "uint8": {255.0, 15.0}}
 _BOUNDS = {"clamp", "clamp_", "clip", "clip_", "clamp_max", "clamp_min"}
+_IN_PLACE = {"round_", "floor_", "ceil_", "trunc_", "add_", "clamp_", "clip_"}
 _FRACTION = "+"  # something is added that may be half a step, or noise
 _MIDDLES = (127, 128)  # zero points of bytes: numbers below them wrap around
 
@@ -231,6 +232,7 @@ def _quotient(source: Source, node: ast.expr) -> tuple[ast.expr | None, set[str]
     passed: set[str] = set()
     for _ in range(_MOST_STEPS):
         if isinstance(current, ast.Name):
+            passed |= _changes_in_place(source, current)
             current = definition(source, current)
         elif isinstance(current, ast.BinOp) and isinstance(current.op, ast.Add | ast.Sub):
             passed |= set() if _is_whole(source, current.right) else {_FRACTION}
@@ -252,6 +254,15 @@ def _quotient(source: Source, node: ast.expr) -> tuple[ast.expr | None, set[str]
         else:
             break
     return None, passed
+
+
+def _changes_in_place(source: Source, name: ast.Name) -> set[str]:
+    """The functions that change a variable in place, as x.round_(), or write to it, as torch.round(x, out=x)."""
+    variable = source.variable(name)
+    owned = source.calls_of(variable, *_IN_PLACE) if variable is not None else []
+    written = [each for each in source.of("round", "clamp", "add", "floor") if (out := keyword(each.node, "out"))
+               is not None and source.variable(out) == variable]  # fmt: skip
+    return {_FRACTION if "add" in each.method else each.method for each in [*owned, *written]}
 
 
 def _is_whole(source: Source, addend: ast.expr) -> bool:

@@ -61,7 +61,8 @@ def low_average(source: Source) -> Mistakes:
             yield node.lineno, *_lost_changes(path_text(node.targets[0]), weights, change.line)
     for site in source.of("add_", "lerp_")[:_MOST_CALLS]:
         kept, weight = _kept_by(source, site.node), _weight_of_new(source, site)
-        if kept is None or weight is None or _is_average(kept.text) or _adds_squares(source, site):
+        new = next(iter(site.node.args), None)
+        if kept is None or weight is None or _is_average(kept.text) or new is None or _is_of_gradients(source, new):
             continue
         if 0 < weight * _DEVIATION <= _UNIT_ROUNDOFF[kept.format] and not _is_compensated(source):
             yield kept.line, *_lost_changes(kept.text, kept.format, site.line)
@@ -291,6 +292,12 @@ def _is_gradient(source: Source, node: ast.expr) -> bool:
     )
 
 
+def _is_of_gradients(source: Source, node: ast.expr) -> bool:
+    """Whether an expression has a gradient in it, whose noise moves an average by more than its own size."""
+    parts = [each for each in source.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
+    return any(_is_gradient(source, each) for each in parts)
+
+
 def low_sums(source: Source) -> Mistakes:
     """Gradients of many micro-steps that are added up in 16 bits, in buffers or in the gradients of such weights."""
     for node, line in [(site.node, site.line) for site in source.of("add_", "_foreach_add_")] + [
@@ -377,6 +384,51 @@ def low_masters(source: Source) -> Mistakes:
                 ),
                 L_("p.detach().clone().float() for each parameter, and gradients in FP32"),
             )  # fmt: skip
+        elif variable is not None and (copied := _overwritten(source, site, variable)) is not None:
+            yield (
+                copied.line, "warning", L_(
+                    "the master weights are overwritten with weights in 16 bits before each step: small updates are "
+                    "lost"
+                ),
+                L_("copy the weights once, before the loop"),
+            )  # fmt: skip
+
+
+def _overwritten(source: Source, site: CallSite, masters: Variable) -> CallSite | None:
+    """The copy of weights in 16 bits into their masters that each pass of the loop makes before the step."""
+    optimizer = _holder(source, site)
+    for step in source.calls_of(optimizer, "step")[:_MOST_CALLS] if optimizer is not None else ():
+        loop = source.loop(step.node)
+        for copy in source.of("copy_")[:_MOST_CALLS]:
+            owner = copy.node.func.value if isinstance(copy.node.func, ast.Attribute) else None
+            if owner is None or loop is None or not source.contains(loop, copy.place) or copy.place > step.place:
+                continue
+            if source.conditions(copy.node) != source.conditions(step.node) or _place(source, owner) != masters:
+                continue
+            given = _without_calls(copy.node.args[0]) if copy.node.args else None
+            while isinstance(given, ast.Attribute) and given.attr == "data":
+                given = given.value
+            model = _model_of(source, given) if isinstance(given, ast.Name) else None
+            if model is not None and _low_before(source, model, source.scope(site.node), site.place):
+                return copy
+    return None
+
+
+def _model_of(source: Source, parameter: ast.Name) -> Variable | None:
+    """The model over whose parameters a loop runs with a variable."""
+    items = _taken_from(source, parameter)
+    if not isinstance(items, ast.Call) or not isinstance(items.func, ast.Attribute) or items.func.attr != "parameters":
+        return None
+    return source.variable(items.func.value)
+
+
+def _low_before(source: Source, model: Variable, scope: ast.AST, place: int) -> str:
+    """The format of 16 bits that the weights of a model certainly have at a place; else ''."""
+    for each in dict.fromkeys((scope, model.scope)):
+        state = weights_format(source, model, each)
+        if state is not None and source.places[state[1]] < place:
+            return state[0]
+    return ""
 
 
 def _copied_low(source: Source, made: ast.expr) -> tuple[str, Variable | None]:
@@ -406,11 +458,7 @@ def _copied_low(source: Source, made: ast.expr) -> tuple[str, Variable | None]:
     model = source.variable(owners[0]) if len(owners) == 1 else None
     if model is None or not is_copy or not isinstance(node, ast.Name):
         return "", None
-    for scope in dict.fromkeys((source.scope(made), model.scope)):
-        state = weights_format(source, model, scope)
-        if state is not None and source.places[state[1]] < source.places[made]:
-            return state[0], model
-    return "", None
+    return _low_before(source, model, source.scope(made), source.places[made]), model
 
 
 def _is_widened(source: Source, masters: Variable | None) -> bool:

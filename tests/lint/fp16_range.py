@@ -124,5 +124,7 @@ SOUND: dict[str, list[str]] = {
         CODES.replace("(w.detach() / scale)", "(w / scale + 0.5 * w.sign())"), CODES.replace("w.detach().abs().amax(1, keepdim=True) / 127", "step"), CODES.replace("int8", "float8_e4m3fn"), "import numpy as np\nimage = (x / x.max() * 255).astype(np.uint8)\n",
         "import torch\nimage = ((x - x.min()) / ((x.max() - x.min()) / 255)).to(torch.uint8)\n", "import torch\nlabels = (x > x.max() / 127).to(torch.int8)\n", CODES.replace("(w.detach() / scale)", "(w / scale + noise)"), CODES.replace("torch.int8", "torch.int32"),
         CODES.replace("    return (w.detach() / scale)", "    q = torch.round(w / scale)\n    return q"),
+        CODES.replace("    return (w.detach() / scale)", "    q = w / scale\n    q.round_()\n    return q"), CODES.replace("    return (w.detach() / scale)", "    q = w / scale\n    torch.round(q, out=q)\n    return q"),
+        CODES.replace("    return (w.detach() / scale)", "    q = w / scale\n    q.add_(torch.rand_like(q))\n    return q"), CODES.replace("    return (w.detach() / scale)", "    q = w / scale\n    q += 0.5 * w.sign()\n    return q"),
     ],
 }  # fmt: skip

@@ -85,6 +85,17 @@ class Norm(torch.nn.Module):
         return x - self.mean
 """
 
+REBUILT = MASTERS.replace(".clone()", ".clone().float()").replace(
+    "m.grad = p.grad / 1024", "m.data.copy_(p.data)\n        m.grad = p.grad.float() / 1024"
+)
+SEGMENTS = """
+import torch
+def pool(features, last):
+    total = features.half().cumsum(0)
+    total = total[last]
+    return torch.cat([total[:1], total[1:] - total[:-1]]).float()
+"""
+
 FAULTS: dict[str, list[str]] = {
     "moments-in-16-bits": [
         ADAM, SQUARES, ADAM.replace("float16", "bfloat16"), ADAM.replace("addcmul_(g, g, value=1 - b2)", "add_(g.square(), alpha=1 - b2)"),
@@ -106,7 +117,13 @@ FAULTS: dict[str, list[str]] = {
         SUMS.replace("total.add_(p.grad)", "total.add_(p.grad.to(torch.bfloat16))"), SUMS.replace("torch.zeros_like(p, dtype=torch.bfloat16)", "torch.zeros_like(p).bfloat16()"),
         LOW_WEIGHTS, SUMS.replace("    for total, p in zip(sums, net.parameters()):\n        total.add_(p.grad)\n        p.grad = None\n", "    torch._foreach_add_(sums, [p.grad for p in net.parameters()])\n    net.zero_grad()\n"),
     ],
+    "cumulative-sum-in-16-bits": [
+        SEGMENTS, SEGMENTS.replace("half()", "bfloat16()"), SEGMENTS.replace("features.half().cumsum(0)", "torch.cumsum(features.to(torch.float16), dim=0)"), SEGMENTS.replace("features.half().cumsum(0)", "features.cumsum(0, dtype=torch.bfloat16)"),
+        SEGMENTS.replace("total[1:] - total[:-1]", "torch.diff(total, dim=0)").replace("torch.diff(total, dim=0)", "torch.sub(total[1:], total[:-1])"), SEGMENTS.replace("features.half()", "low").replace("    total = low", "    low = features.half()\n    total = low"),
+        SEGMENTS.replace("total[1:] - total[:-1]", "total[ends].float() - total[starts].float()"),
+    ],
     "masters-in-16-bits": [
+        REBUILT, REBUILT.replace("m.data.copy_(p.data)", "m.detach().copy_(p)").replace("m.detach()", "m.data"), REBUILT.replace(".cuda().half()", ".bfloat16()"),
         MASTERS, MASTERS.replace(".cuda().half()", ".bfloat16()"), MASTERS.replace("p.detach().clone().requires_grad_()", "torch.nn.Parameter(p.detach().clone())"),
         MASTERS.replace("p.detach().clone().requires_grad_()", "p.data.clone().detach().requires_grad_(True)"), MASTERS.replace("SGD(masters,", "Adam(params=masters, eps=1e-4,"),
         MASTERS.replace("net = Net().cuda().half()", "net = Net()\nnet.cuda()\nnet.half()"), MASTERS.replace("p.detach().clone()", "torch.clone(p).detach().cuda()").replace("net.parameters()]", "list(net.parameters())]"),
@@ -122,6 +139,8 @@ SOUND: dict[str, list[str]] = {
         SQUARES.replace("v.mul_(0.99).add_(p.grad.pow(2), alpha=0.01)", "w = v.float().mul_(0.99).add_(p.grad.pow(2), alpha=0.01)"), SQUARES.replace("dtype=torch.bfloat16", "dtype=torch.float32").replace("import torch\n", "import torch\nx = x.half()\n"),
     ],
     "average-in-16-bits": [
+        # The noise of gradients moves their average by more than its size.
+        "import torch\nstate = {'m': torch.zeros_like(p, dtype=torch.bfloat16)}\nfor x in loader:\n    state['m'].mul_(0.99).add_(p.grad, alpha=0.01)\n",
         METER.replace("bfloat16", "float32"), METER.replace("0.99", "0.9").replace("0.01", "0.1"), METER.replace("0.99", "self.decay").replace("alpha=0.01", "alpha=1 - self.decay"),
         METER.replace(", dtype=torch.bfloat16", ""), METER.replace("bfloat16", "float16"), METER.replace("mul_(0.99).add_(x.detach().mean(0), alpha=0.01)", "copy_(x.detach().mean(0))"),
         METER.replace("mul_(0.99).add_(x.detach().mean(0), alpha=0.01)", "add_(x.detach().mean(0), alpha=0.01)"),
@@ -131,8 +150,14 @@ SOUND: dict[str, list[str]] = {
         SUMS.replace("total.add_(p.grad)", "total.copy_(p.grad)"), SUMS.replace("total.add_(p.grad)", "total.mul_(0.9).add_(p.grad)"), LOW_WEIGHTS.replace("1024", "64"), LOW_WEIGHTS.replace(".bfloat16()", ""),
         SUMS.replace("for i, (x, y) in enumerate(loader, 1):", "for epoch in range(1000):").replace("    if i % MICRO == 0:\n", "    if True:\n"),
     ],
+    "cumulative-sum-in-16-bits": [
+        SEGMENTS.replace("half()", "float()"), SEGMENTS.replace("cumsum(0)", "cumsum(0, dtype=torch.float32)"), SEGMENTS.replace("total[1:] - total[:-1]", "total[1:]"), SEGMENTS.replace("half()", "to(dtype)"), SEGMENTS.replace("half()", "double()"),
+        SEGMENTS.replace("features.half().cumsum(0)", "features.cumsum(0)").replace("features.cumsum", "features.float().cumsum"), SEGMENTS.replace("total[1:] - total[:-1]", "total[1:] - other[:-1]"), SEGMENTS.replace("total[1:] - total[:-1]", "total - total.mean()"),
+        SEGMENTS.replace("    total = features", "    with torch.autocast('cuda', torch.float16):\n        total = features"),
+    ],
     "masters-in-16-bits": [
-        MASTERS.replace(".clone()", ".clone().float()"), MASTERS.replace("p.detach().clone()", "p.detach().float()"), MASTERS.replace(".half()", ""), MASTERS.replace("optimizer = torch.optim.SGD(masters, lr=0.05)", "optimizer = torch.optim.SGD(net.parameters(), lr=0.05)"),
+        REBUILT.replace("p.data", "start"), REBUILT.replace(".cuda().half()", ""), REBUILT.replace("        m.data.copy_", "        if resumed:\n            m.data.copy_"), REBUILT.replace("        m.data.copy_(p.data)\n", "").replace("for x, y", "for m, p in zip(masters, net.parameters()):\n    m.data.copy_(p.data)\nfor x, y"),
+        REBUILT.replace("m.data.copy_(p.data)", "p.data.copy_(m.data)"), MASTERS.replace(".clone()", ".clone().float()"), MASTERS.replace("p.detach().clone()", "p.detach().float()"), MASTERS.replace(".half()", ""), MASTERS.replace("optimizer = torch.optim.SGD(masters, lr=0.05)", "optimizer = torch.optim.SGD(net.parameters(), lr=0.05)"),
         MASTERS.replace("net = Net().cuda().half()", "net = Net().cuda()").replace("optimizer = ", "net.half()\noptimizer = "), MASTERS.replace("optimizer = ", "for m in masters:\n    m.data = m.data.float()\noptimizer = "),
         MASTERS.replace("optimizer = ", "masters = [m.float() for m in masters]\noptimizer = "), MASTERS.replace("p.detach().clone()", "p.detach().to(torch.float32)"), MASTERS.replace("p.detach().clone()", "torch.tensor(p.tolist())"),
     ],
