@@ -108,13 +108,14 @@ def _update_of(source: Source, name: str) -> CallSite | None:
 
 
 def _weight_of_new(source: Source, site: CallSite) -> float | None:
-    """The weight w of a new value in `x.lerp_(new, w)`, `x.mul_(1 - w).add_(new, alpha=w)` and `.add_(w * new)`."""
+    """The weight w of a new value in `x.lerp_(new, w)`, `x.mul_(1 - w).add_(new, alpha=w)` and `.add_(w * new)`, also
+    of its square, `.addcmul_(new, new, value=w)`."""
     if site.method == "lerp_":
         return computed(source, keyword(site.node, "weight", 1))
     owner = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
     if not isinstance(owner, ast.Call) or not isinstance(owner.func, ast.Attribute) or owner.func.attr != "mul_":
         return None
-    alpha, new = keyword(site.node, "alpha"), keyword(site.node, "other", 0)
+    alpha, new = keyword(site.node, "alpha") or keyword(site.node, "value"), keyword(site.node, "other", 0)
     if alpha is not None:
         return computed(source, alpha)
     factors = [new.left, new.right] if isinstance(new, ast.BinOp) and isinstance(new.op, ast.Mult) else []
@@ -248,6 +249,9 @@ def low_moments(source: Source) -> Mistakes:
     for site in source.of("add_", "addcmul_", "lerp_", "copy_", "_foreach_addcmul_", "_foreach_add_", "_foreach_lerp_"):
         kept = _kept_by(source, site.node)
         if kept is None or kept in told or _is_compensated(source) or not _adds_squares(source, site):
+            continue
+        weight = _weight_of_new(source, site)
+        if kept.format == "bf16" and weight is not None and weight * _DEVIATION > _UNIT_ROUNDOFF["bf16"]:
             continue
         told.add(kept)
         yield (

@@ -133,12 +133,19 @@ def _format_like(source: Source, node: ast.expr) -> str:
         held = definition(source, node)
         return ("fp16" if is_half(source, node) else made_low(source, held)) if held is not None else ""
     own, variable = enclosing_class(source, node), source.variable(node)
-    if own is None or variable is None:
+    if own is None or variable is None or _runs_at_creation(source, source.scope(node)):
         return ""
     for name, value in _buffers(source, own):
         if variable.text == f"self.{name}":
             return made_low(source, value) or (_format_of_class(source, own) if _is_floating(source, value) else "")
     return ""
+
+
+def _runs_at_creation(source: Source, function: ast.AST) -> bool:
+    """Whether a method runs in `__init__`, before a model is cast."""
+    name = getattr(function, "name", "")
+    calls = [source.scope(each.node) for each in source.of(name) if each.owner == "self"]
+    return any(getattr(each, "name", "") == "__init__" for each in [function, *calls])
 
 
 def _buffers(source: Source, own: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:

@@ -136,6 +136,7 @@ SOUND: dict[str, list[str]] = {
         ADAM.replace("dtype=torch.float16", "dtype=self.state_format"), ADAM.replace('import torch\n', 'import torch\nfrom rounding import add_stochastic_\n'),
         ADAM.replace('s["v"].mul_(b2).addcmul_(g, g, value=1 - b2)', 's["v"] = b2 * s["v"] + (1 - b2) * g ** 2'), ADAM.replace('s["v"].mul_(b2).addcmul_(g, g, value=1 - b2)', 's["v"].copy_(s["m"])'),
         "import torch\nclass Lion(torch.optim.Optimizer):\n    def start(self, s, p):\n        s['m'] = torch.zeros_like(p, dtype=torch.bfloat16)\n    def step(self, s, g):\n        s['m'].mul_(0.9).add_(g, alpha=0.1)\n",
+        SQUARES.replace("0.99", "0.95").replace("0.01", "0.05"), SQUARES.replace("v.mul_(0.99).add_(p.grad.pow(2), alpha=0.01)", "v.mul_(0.9).addcmul_(p.grad, p.grad, value=0.1)"),
         SQUARES.replace("v.mul_(0.99).add_(p.grad.pow(2), alpha=0.01)", "w = v.float().mul_(0.99).add_(p.grad.pow(2), alpha=0.01)"), SQUARES.replace("dtype=torch.bfloat16", "dtype=torch.float32").replace("import torch\n", "import torch\nx = x.half()\n"),
     ],
     "average-in-16-bits": [

@@ -82,6 +82,9 @@ FAULTS: dict[str, list[str]] = {
 SOUND: dict[str, list[str]] = {
     "positions-in-16-bits": [
         ROTARY.replace(".type_as(self.frequencies)", ".float()"), ROTARY.replace("model = model.to(torch.bfloat16)", "model = model.cuda()"), ROTARY.replace("def train", "rotary = Rotary(64)\ndef train"), ROTARY.replace(".type_as(self.frequencies)", ".type_as(x)"),
+        # Tables that are made with the module, before the model is cast.
+        ROTARY.replace("    def forward(self, x):", "        self.fill(8192)\n    def fill(self, n):").replace("x.shape[-2], device=x.device", "n"),
+        ROTARY.replace("persistent=False)\n", "persistent=False)\n        t = torch.arange(8192).type_as(self.frequencies)\n").replace("device=x.device).type_as(self.frequencies)", "device=x.device).float()"),
         SINGLE.replace(".float()", ""), SINGLE.replace(".half()", ""), SINGLE.replace("4096", "1024"), SINGLE.replace("arange(4096).float()", "arange(4096).float().div(4096)"), "import torch\nslopes = torch.arange(num_heads).to(torch.bfloat16)\n",
         "import torch\nplaces = torch.arange(4096)[:, 1:].to(x.dtype)\n", "import torch\nplaces = (torch.arange(4096) / 4096).to(torch.bfloat16)\n", "import torch\nx = x.half()\nplaces = torch.arange(1024, dtype=x.dtype)\n",
         "import torch\nplaces = torch.arange(4096)\nplaces = places[:128].bfloat16()\n", "import torch\nE, M = 9, 16\nscale = torch.arange(1, E * M + 1, dtype=torch.bfloat16)\n",
