@@ -43,6 +43,7 @@ class _Call:
     values: Tensor | None = None  # the targets, [samples, columns], where moments do not tell the loss of a constant
     width: float = 0.0  # of the squared part of a Huber loss
     factor: float = 1.0
+    counts: Tensor | None = None  # samples of each class, where each sample has one target
 
 
 _Pair = tuple[Tensor, Tensor]  # outputs and their target
@@ -168,7 +169,20 @@ class ConstantAnswers(Watcher):
             "samples": sum(call.samples for call in calls if call is not None),
             "best": min((a / b for a, b in zip(losses, constants, strict=True)), default=0.0) if known else 0.0,
             "void": not known or len(losses) < len(calls),
-        } | _classes_of(calls)  # fmt: skip
+        } | _classes_of(calls) | self._alike(calls)  # fmt: skip
+
+    def _alike(self, calls: list[_Call | None]) -> dict[str, Any]:
+        """The chance that two targets are of one class, of the batch and of those of all steps together, where the only
+        loss is a cross entropy with one target a sample."""
+        own = calls[0] if len(calls) == 1 else None
+        if own is None or own.counts is None or own.samples < _FEWEST_SAMPLES:
+            return {}
+        every = [
+            each[0].counts for each in self._steps.values() if len(each) == 1 and each[0] is not None
+            and each[0].counts is not None and each[0].classes == own.classes
+        ]  # fmt: skip
+        together = torch.stack(every).sum(0)
+        return {"classes": own.classes, "alike": _equal(own.counts), "alike_in_all": _equal(together)}
 
     def _constant(self, place: int, call: _Call) -> float:
         """The loss of the answer that suits the targets of the calls at this place of all steps; 0 where it is not
@@ -197,6 +211,12 @@ class ConstantAnswers(Watcher):
         return float(entropy.mean())
 
 
+def _equal(counts: Tensor) -> float:
+    """The chance that two samples of these are of the same class."""
+    count = float(counts.sum())
+    return float((counts * (counts - 1)).sum()) / max(count * (count - 1), 1.0)
+
+
 def _classes_of(calls: list[_Call | None]) -> dict[str, Any]:
     """The most frequent class among the targets of a step with one cross entropy, its share, and whether the scores are
     those of a layer with a bias for each class."""
@@ -216,12 +236,17 @@ def _of_classes(scores: Tensor, args: Any, out: Tensor, *, of_layer: bool) -> _C
     shares, loss = torch.zeros(0), out.detach()
     if reduction == MEAN and classes > _MOST_COLUMNS:
         return _Call(_CROSS_ENTROPY, loss, len(labels), shares, classes=classes)
-    counts = torch.bincount(labels, minlength=classes).cpu() * factors
+    own = torch.bincount(labels, minlength=classes).cpu().double()
+    counts = own * factors
     if classes <= _MOST_COLUMNS:
         shares = counts / counts.sum()
     if reduction != MEAN:
         loss = loss.float().sum().cpu() / counts.sum()
-    return _Call(_CROSS_ENTROPY, loss, len(labels), shares, classes=classes, of_layer=of_layer)
+    has_one_each = scores.dim() == 2 and classes <= _MOST_COLUMNS
+    return _Call(
+        _CROSS_ENTROPY, loss, len(labels), shares, classes=classes, of_layer=of_layer,
+        counts=own if has_one_each else None,
+    )  # fmt: skip
 
 
 def _of_columns(kind: str, target: Tensor, out: Tensor, reduction: int = MEAN) -> _Call:

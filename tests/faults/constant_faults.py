@@ -105,7 +105,7 @@ def _classify(opened: Open, labels: Tensor) -> None:
         recorder.step(loss)
 
 
-@fault("sorted-batches", "holds one class", "Shuffle", False)
+@fault("sorted-batches", "come class by class", "Shuffle", False)
 def classes_one_behind_another(opened: Open) -> None:
     _classify(opened, (torch.arange(36 * 24) // (6 * 24) % 6).reshape(36, 24))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +41,10 @@ _JUMPED = 1.0  # of the weights, by one update
 _BURST, _SPIKE = 10.0, 2.0  # the largest loss, of that at the end: told as the cause, or as a hint
 _HIGH_RATE = 0.02  # of an optimizer like Adam, whose updates are of the size of the rate
 _LARGE_UPDATES = 0.01  # of the weights, median of the second half
-_ONE_CLASS, _FEWEST_OF_A_BATCH, _FEWEST_BATCHES = 0.9, 16, 3
+_FEWEST_OF_A_BATCH, _FEWEST_BATCHES = 16, 3
+_MORE_ALIKE = 0.5  # of what is possible: targets of one batch beyond those of all, as Wright's F
+_BEGUN, _OFTEN = 2, 3  # the first step that is looked at; times that a class was forgotten
+_FEWEST_CLASSES = 4  # equal scores for fewer are too near to those of a half-learnt class
 _RISE, _NOTICED = 0.03, 4.0  # of the loss above its least quarter, and standard errors
 _FIRST_STEPS, _LEAPT = 10, 1.5  # steps, and the largest loss of these over that before any update
 # Ten steps in one direction that raise a loss to 10 times that of a constant: as many in all directions, which go the
@@ -68,12 +74,13 @@ def chance_of(m: Measurements) -> Chance | None:
     """The loss beside that of the best constant answer to the same targets; None where they cannot be compared.
 
     Not where a constant is perfect or targets move, of several optimizers (adversaries are at chance when all is well),
-    where the recorded loss is not a multiple of the one that was seen, nor in runs with few steps.
+    where the recorded loss is not a multiple of the one that was seen, where data come class by class, so that each
+    step has a best constant of its own, nor in runs with few steps.
     """
     if not m.own_loop or m.n < _FEWEST_STEPS or not m.finite_loss.all() or len(recorded_optimizers(m)) != 1:
         return None
     rows = m.fact_rows("constant_answers")
-    if not rows or any(row.get("void") for row in rows):
+    if not rows or any(row.get("void") for row in rows) or _Order(rows).is_by_class:
         return None
     known = [
         (whole(row, "step"), str(row.get("kind")), number(row, "loss"), number(row, "constant"),
@@ -285,46 +292,134 @@ def _other_fix(m: Measurements, largest: float, *, low: bool, has_spiked: bool) 
     return together(fix, spike if has_spiked else "")
 
 
+class _Order:
+    """How alike the targets of a batch are, of a cross entropy with one target for each sample."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        large = [row for row in rows if number(row, "samples") >= _FEWEST_OF_A_BATCH]
+        self.rows = [row for row in large if "alike" in row and "share" in row and whole(row, "classes") > 1]
+        self.is_known = len(self.rows) >= _FEWEST_BATCHES
+        self.steps = [whole(row, "step") for row in self.rows]
+        self.classes = [whole(row, "class") for row in self.rows]  # the most frequent ones
+        self.inside, self.overall, self.share = (
+            float(np.mean([number(row, key) for row in self.rows])) if self.rows else 0.0
+            for key in ("alike", "alike_in_all", "share")
+        )
+
+    @property
+    def is_by_class(self) -> bool:
+        """Whether batches differ in their classes more than they could by chance."""
+        has_several = self.is_known and len(set(self.classes)) > 1
+        return has_several and self.inside - self.overall >= _MORE_ALIKE * (1 - self.overall)
+
+
+@dataclass(frozen=True)
+class _Forgotten:
+    """The loss of batches of one class beside that of equal scores for all classes."""
+
+    equal: float  # the loss of equal scores
+    late: float  # of the last quarter, or of the steps that were looked at
+    low: float
+    high: float
+    came_back: int  # how often a loss below `low` was followed by one above `high`
+    in_second_half: int
+    classes: int
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether some class must have been forgotten more than once: there are not as many classes."""
+        return self.came_back > self.classes and self.in_second_half >= _OFTEN
+
+    @property
+    def is_at_chance(self) -> bool:
+        return (
+            self.classes > 2 and self.late >= _BEST * self.equal
+        )  # a judge of true and false is there when all is well
+
+
+def _forgotten_of(m: Measurements, order: _Order) -> _Forgotten | None:
+    """None where the recorded loss is no multiple of the cross entropy, and too few steps were looked at."""
+    rows, classes = order.rows, max(whole(row, "classes") for row in order.rows)
+    equal = math.log(classes)
+    low, high = equal / 2, math.log(max(classes, _FEWEST_CLASSES))
+    seen = np.array([number(row, "loss") for row in rows])
+    recorded = m.at_loss(np.array([whole(row, "step") for row in rows], np.int64))
+    factors = recorded / seen
+    unit = median(factors)
+    if not (unit > 0 and (np.abs(factors / unit - 1) < _ALIKE).all() and m.finite_loss.all()):
+        later = [number(row, "loss") for row in rows if whole(row, "step") > _BEGUN]
+        late = float(np.mean(later)) if len(later) >= _FEWEST_BATCHES else 0.0
+        return _Forgotten(equal, late, low, high, 0, 0, classes) if late else None
+    losses, back, is_low = m.loss / unit, list[int](), False
+    for place, loss in enumerate(losses):
+        if loss < low:
+            is_low = True
+        elif loss > high and is_low:
+            back.append(place)
+            is_low = False
+    late = float(losses[-max(m.n // 4, 1) :].mean())
+    return _Forgotten(equal, late, low, high, len(back), sum(each >= m.n // 2 for each in back), classes)
+
+
+@np.errstate(all="ignore")
 def sorted_batches(m: Measurements) -> Answer:
-    """Each batch holds one class, another one in other steps, and the model is no better than one answer for all."""
-    rows = [row for row in m.fact_rows("constant_answers") if number(row, "samples") >= _FEWEST_OF_A_BATCH]
-    rows = [row for row in rows if "share" in row]
-    if not m.own_loop or len(rows) < _FEWEST_BATCHES:
+    """Batches hold next to nothing but one class, another one in other steps, and a class is forgotten meanwhile."""
+    order = _Order(m.fact_rows("constant_answers"))
+    if not m.own_loop or not m.n or not order.is_known or len(recorded_optimizers(m)) > 1:
         return None
-    classes = [whole(row, "class") for row in rows]
-    least = min(number(row, "share") for row in rows)
-    loss, constant = (float(np.mean([number(row, key) for row in rows])) for key in ("loss", "constant"))
-    if least < _ONE_CLASS or len(set(classes)) < 2 or not 0 < constant <= loss:
+    if not order.is_by_class:
         return RuledOut(
             "sorted-batches",
             Sentence(
-                "because the most frequent class of a batch had {least} of it in one of {row_count} steps, or the loss "
-                "was below that of a constant answer",
-                least=percent(least), row_count=len(rows),
+                "because two targets of one batch are of the same class with a chance of {inside}, and two of all "
+                "batches together with one of {overall}",
+                inside=percent(order.inside), overall=percent(order.overall),
             ),
         )  # fmt: skip
-    steps = [whole(row, "step") for row in rows]
+    found = _forgotten_of(m, order)
+    if found is None or not (found.is_repeated or found.is_at_chance):
+        return RuledOut(
+            "sorted-batches",
+            L_("because the loss does not show that a class is forgotten, though batches hold few classes each"),
+        )
+    return [_come_sorted(m, order, found)]
+
+
+def _come_sorted(m: Measurements, order: _Order, found: _Forgotten) -> Finding:
+    seen = Sentence(
+        "In steps {steps} the most frequent class of the batch was class {classes}, with {share} of the targets on "
+        "average. Two targets of one batch are of the same class with a chance of {inside}; of shuffled data it would "
+        "be {overall}, that of all these targets together.",
+        steps=", ".join(map(str, order.steps)), classes=", ".join(map(str, order.classes)),
+        share=percent(order.share), inside=percent(order.inside), overall=percent(order.overall),
+    )  # fmt: skip
+    back = Sentence(
+        "The cross entropy rose from below {low:.3g} to above {high:.3g} {count} times, {late_count} of them in the "
+        "second half; there are {classes} classes, so that one was forgotten more than once.",
+        low=found.low, high=found.high, count=found.came_back, late_count=found.in_second_half, classes=found.classes,
+    )  # fmt: skip
+    level = Sentence(
+        "The cross entropy at the end is {late:.3g}; equal scores for all {classes} classes have {equal:.3g}.",
+        late=found.late, classes=found.classes, equal=found.equal,
+    )  # fmt: skip
     proof = Evidence(
-        L_("one class has 90 % of each batch, not the same one, and loss >= that of the best constant answer"),
-        {"share": least, "classes": len(set(classes)), "loss": loss, "constant": constant},
-        Sentence(
-            "In steps {steps} one class had {least} or more of the targets of the batch: class {classes}. The cross "
-            "entropy there was {loss:.3g} on average; one answer for all these steps has {constant:.3g}.",
-            steps=", ".join(map(str, steps)), least=percent(least), classes=", ".join(map(str, classes)), loss=loss,
-            constant=constant,
-        ),
+        L_("targets of a batch are alike by half more than chance, and the loss comes back above that of equal scores"),
+        {"alike": order.inside, "alike_in_all": order.overall, "share": order.share, "late": found.late,
+         "equal": found.equal, "came_back": found.came_back},
+        together(seen, back if found.is_repeated else level),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
-    return [
-        Finding(
-            "sorted-batches", "error",
-            L_("Each batch holds one class: the data are sorted, and what is learnt of a class is forgotten"),
-            steps[0], int(m.steps[-1]), (proof,),
-            L_("Shuffle the data before they are cut into batches (DataLoader(shuffle=True)), in each epoch anew."),
-            0.85, "docs/diagnosis.md", certainty="exact",
-            blame=Blame(False, L_("the order of the data is the same in any format")),
-        )
-    ]  # fmt: skip
+    return Finding(
+        "sorted-batches", "error" if found.is_repeated else "warning",
+        L_("The data come class by class, and what is learnt of one class is forgotten"), order.steps[0],
+        int(m.steps[-1]), (proof,),
+        L_(
+            "Shuffle the data before they are cut into batches (DataLoader(shuffle=True)), in each epoch anew. Of a "
+            "stream, or where batches hold one class on purpose, mix in samples of the others."
+        ),
+        0.85, "docs/diagnosis.md", certainty="exact" if found.is_repeated else "estimate",
+        blame=Blame(False, L_("the order of the data is the same in any format")),
+    )  # fmt: skip
 
 
 @np.errstate(all="ignore")

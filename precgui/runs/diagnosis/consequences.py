@@ -41,7 +41,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "divergence": ("dead-units", "forward-overflow", "repeated-skips", "rate-too-high"),
     "constant-output": (*_LEARNS_NOTHING, *_NO_GRADIENTS, "dead-units", "vanishing-gradients"),
     "alike-units": (*_LEARNS_NOTHING, "dead-units"),
-    "sorted-batches": (*_CLIMBS, "chance-level", "over-fitting"),
+    "sorted-batches": (*_CLIMBS, *_LEARNS_NOTHING, "dead-units"),
     "inputs-all-alike": (*_LEARNS_NOTHING, *_NO_GRADIENTS, "dead-units", "constant-output", "vanishing-gradients"),
     data_rules.SCALE_OF_INPUTS: (*_OF_SCALE, "vanishing-gradients"),
     "targets-out-of-range": (*_OF_SCALE, *_NO_GRADIENTS, "unbounded-loss", "constant-output"),

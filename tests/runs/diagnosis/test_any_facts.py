@@ -101,7 +101,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "constant_answers": _each_step(
         {"loss": 2.3, "constant": 2.3, "kind": "cross entropy", "samples": 64, "best": 1.0, "void": False, "class": 0,
-         "share": 0.95, "of_layer": True}
+         "share": 0.95, "of_layer": True, "classes": 10, "alike": 0.9, "alike_in_all": 0.2}
     ),
     "gradient_edits": _each_step(
         {"format": "levels", "levels": 200, "share": 0.9, "lost": 0.9, "tensors": ["0.weight"], "parameters": 2,
