@@ -11,6 +11,7 @@ from torch import Tensor
 from precgui.engine.operation_names import SAME_NUMBERS
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
+from precgui.engine.unleft_states import UnmaskedTarget
 from precgui.engine.watcher import OperationCall, Watcher
 
 _LOSSES = ("mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss", "sub", "rsub")
@@ -40,12 +41,12 @@ class BootstrappedTargets(Watcher):
         self._is_made = is_made
         self._masked = TensorMarks[bool]()
         self._discounted = TensorMarks[float]()
-        self._targets = TensorMarks[tuple[float, Tensor]]()  # the discount, and the rewards
+        self._targets = TensorMarks[tuple[float, Tensor, Tensor]]()  # the discount, the rewards, and the values
         self._flags: dict[int, Tensor] = {}  # by id: small, and kept to the end of the step
         self._copied: dict[int, list[int]] = {}  # those that a copy or a view was made of, by id
         self._read: set[int] = set()  # of all these, by operations that use them
         self._numbers = 0
-        self._found: tuple[float, Tensor] | None = None
+        self._found: UnmaskedTarget | None = None
 
     def begin(self, step: int) -> None:
         super().begin(step)
@@ -91,7 +92,7 @@ class BootstrappedTargets(Watcher):
         if name in _LOSSES and len(tensors) > 1:
             for outputs, target in (tensors[:2], tensors[1::-1]):
                 if outputs.requires_grad and (found := self._targets.get(target)) is not None:
-                    self._found = found
+                    self._found = UnmaskedTarget(*found, outputs)
         if not isinstance(first, Tensor) or not isinstance(out, Tensor):
             return
         second = call.second
@@ -106,6 +107,10 @@ class BootstrappedTargets(Watcher):
             if (known := self._targets.get(first)) is not None:
                 self._targets[out] = known
 
+    def target(self) -> UnmaskedTarget | None:
+        """That of the step, up to its end."""
+        return self._found
+
     def _added(self, first: Tensor, second: Tensor, out: Tensor, alpha: float) -> None:
         """Rewards plus discounted values, in either order."""
         for rewards, values in ((first, second), (second, first)):
@@ -113,7 +118,7 @@ class BootstrappedTargets(Watcher):
             if discount is None and values is second and _LEAST_DISCOUNT < alpha < 1 and self._is_made(values):
                 discount = alpha
             if discount is not None and not values.requires_grad and not self._is_made(rewards) and _one_each(rewards):
-                self._targets[out] = discount, rewards
+                self._targets[out] = discount, rewards, values
 
     def _may_be_flag(self, out: Any, copied: list[int]) -> None:
         for each in as_list(out):
@@ -126,7 +131,7 @@ class BootstrappedTargets(Watcher):
     def end(self) -> None:
         """The step is over: numbers of which each is 0 or 1, both occur, and nobody has read."""
         if self._found is not None and self._has_room(self._step):
-            discount, rewards = self._found
+            discount, rewards = self._found[:2]
             unread = [each for key, each in self._flags.items() if key not in self._read]
             for flags in unread:
                 if flags.numel() == rewards.numel() and (row := _row(flags, rewards)):

@@ -59,6 +59,7 @@ from precgui.engine.torch_private import (
     operation_name,
 )
 from precgui.engine.unit_decays import UnitDecays
+from precgui.engine.unleft_states import UnleftStates
 from precgui.engine.unshifted_targets import UnshiftedTargets
 from precgui.engine.unused_terms import UnusedTerms
 from precgui.engine.watcher import Facts, OperationCall, Watcher
@@ -91,6 +92,7 @@ class Watchers:
         self._cancellations, self.hidden = Cancellations(), HiddenParameters(model)
         constants, ranges = ConstantAnswers(), TargetRanges()
         constants.compared = ranges.compared
+        targets = BootstrappedTargets(constants.is_made)
         products, axes, quantised = FirstProducts(), SoftmaxAxes(), QuantisedValues()
         self.rounding = RoundingSteps()
         self._masked, self.terms, self.sequences = MaskedRows(), UnusedTerms(model), SequenceAxes()
@@ -102,7 +104,7 @@ class Watchers:
             UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, self.singular, arguments,
             ShortData(model),
             self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
-            MixedAxes(), LossTerms(), BootstrappedTargets(constants.is_made), KeptStatistics(),
+            MixedAxes(), LossTerms(), UnleftStates(constants.is_made, targets.target), targets, KeptStatistics(),
             self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
             HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(), TermsWithoutGradient(),
             ShiftedTargets(),

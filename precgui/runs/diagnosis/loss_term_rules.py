@@ -25,6 +25,12 @@ _SMALL = 0.01  # of the fit, were their numbers of equal weight: a term that the
 _SAME = 1e-5  # relative, between two values of one loss
 _UNLIKE = 0.5  # of the rewards at ends lie beyond 98 % of those elsewhere
 _FEWEST_ENDS, _FEWEST_STEPS = 8, 2
+_OF_A_STATE = 4  # transitions to each state that is reached: states come again
+_BY_CHANCE, _FEWEST_REWARDED = 1e-3, 4  # that states were missed; transitions with rewards that no others have
+_MASK = L_(
+    "Multiply the value of the next state by 1 - done: reward + discount * (1 - done) * value. Only where "
+    "nothing but a time limit ends an episode are targets without a mask right."
+)
 
 
 @np.errstate(all="ignore")
@@ -97,8 +103,16 @@ def _is_fit(term: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
 @np.errstate(all="ignore")
 def targets_without_end(m: Measurements) -> Answer:
     """Targets of values that are rewards and the discounted value of the next state, also where an episode ends."""
+    flagged = _beside_flags(m)
+    if not m.own_loop or (flagged is not None and flagged[0].is_problem):
+        return flagged
+    return _never_left(m) or flagged
+
+
+def _beside_flags(m: Measurements) -> list[Finding] | None:
+    """Flags of ends that the step computes, and that nothing reads."""
     rows = m.fact_rows("bootstrapped_targets")
-    if not m.own_loop or len(rows) < _FEWEST_STEPS:
+    if len(rows) < _FEWEST_STEPS:
         return None
     ends, samples = (sum(whole(row, name) for row in rows) for name in ("ends", "samples"))
     if ends < _FEWEST_ENDS or not samples > ends:
@@ -128,12 +142,50 @@ def targets_without_end(m: Measurements) -> Answer:
         Finding(
             _TARGETS, "warning" if differs else "info",
             L_("Targets of values go on behind the end of an episode: the flags of its end are not used"),
-            whole(rows[0], "step"), int(m.steps[-1]), (proof,),
-            L_(
-                "Multiply the value of the next state by 1 - done: reward + discount * (1 - done) * value. Only where "
-                "nothing but a time limit ends an episode are targets without a mask right."
-            ),
+            whole(rows[0], "step"), int(m.steps[-1]), (proof,), _MASK,
             0.85 if differs else 0.5, "Mnih et al. 2015; pytorch-rl issue 2", certainty="estimate", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def _never_left(m: Measurements) -> list[Finding] | None:
+    """States of a replay that transitions lead to and none begins with: they end an episode, and count as others do."""
+    row = next(iter(m.fact_rows("unleft_states")), None)
+    if row is None or whole(row, "count") < _FEWEST_STEPS:
+        return None
+    samples, states, unleft = (whole(row, name) for name in ("samples", "states", "unleft"))
+    ending, rewarded = whole(row, "unleft_samples"), whole(row, "rewarded_samples")
+    often = states > unleft > 0 and samples >= _OF_A_STATE * states and 2 * ending <= samples
+    if not often or rewarded < max(_FEWEST_REWARDED, ending / 4):
+        return None
+    # If such states were left as often as they are reached, n samples of them were all of one kind with 2^-n.
+    ways = math.lgamma(states + 1) - math.lgamma(unleft + 1) - math.lgamma(states - unleft + 1)
+    chance = math.exp(min(ways - ending * math.log(2), 0.0))
+    if not chance < _BY_CHANCE:
+        return None
+    proof = Evidence(
+        L_("rewards + discount * values of the next states, without a mask, and next states in which no transition "
+           "begins, to some of which rewards lead that lie beyond all others"),
+        {"samples": samples, "states": states, "unleft": unleft, "unleft_samples": ending, "rewarded": rewarded,
+         "reward": number(row, "reward"), "reward_elsewhere": number(row, "reward_elsewhere"), "chance": chance},
+        Sentence(
+            "In {count} steps that were looked at {samples} transitions led to {states} different states. In {unleft} "
+            "of these, which {ending} of the transitions led to, none begins: an episode ends there. {rewarded} of the "
+            "transitions had rewards there that lie beyond those of all others, and their targets have the value of "
+            "such a state as well.",
+            count=whole(row, "count"), samples=samples, states=states, unleft=unleft, ending=ending, rewarded=rewarded,
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            _TARGETS, "warning",
+            L_(
+                "Targets of values go on behind the end of an episode: they have the value of states that are never "
+                "left"
+            ),
+            whole(row, "step"), int(m.steps[-1]), (proof,), _MASK,
+            0.85, "Mnih et al. 2015; pytorch-rl issue 2", certainty="estimate", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 

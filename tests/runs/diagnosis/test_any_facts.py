@@ -179,6 +179,10 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "bootstrapped_targets": _each_step(
         {"discount": 0.9, "samples": 64, "ends": 8, "reward_at_ends": 1.0, "reward_elsewhere": 0.0, "unusual": 8}
     ),
+    "unleft_states": [
+        {"step": 32, "count": 3, "samples": 160, "states": 9, "unleft": 2, "unleft_samples": 25, "rewarded_samples": 13,
+         "reward": 1.0, "reward_elsewhere": 0.0}
+    ],
     "schedules": [
         {"kind": "plateau", "mode": "max", "best": 2.3, "last_epoch": 2, "factor": 1.0, "patience": 10},
         {"kind": "schedule", "rate": 1e-3, "base_rate": 0.1},
