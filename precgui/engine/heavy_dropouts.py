@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.watcher import OperationCall, Watcher
+from precgui.engine.watcher import OperationCall, Watcher, is_weight
 
 _HEAVY = 0.8  # the probability that a number is dropped: where 0.8 and more are to be kept, these were exchanged
 
@@ -15,8 +15,8 @@ _HEAVY = 0.8  # the probability that a number is dropped: where 0.8 and more are
 class HeavyDropouts(Watcher):
     """Told of each operation outside of the optimizer; notes dropouts with a large probability, by module.
 
-    Those of numbers that depend on weights alone: of data large shares are masked on purpose. A dropout is one
-    operation, or a product with draws that are divided by their probability.
+    Those of numbers that depend on weights alone, and are none: of data large shares are masked on purpose. A dropout
+    is one operation, or a product with draws that are divided by their probability.
     """
 
     fact = "heavy_dropouts"
@@ -26,22 +26,22 @@ class HeavyDropouts(Watcher):
         self._draws, self._masks = TensorMarks[float](), TensorMarks[float]()  # and the probability to be kept
 
     def observe(self, call: OperationCall) -> None:
-        name, first, second = call.name, call.args[0], call.second
+        name, first, second = call.base, call.args[0], call.second
         if name == "native_dropout":
             if call.args[2] is not False:
                 self._note(call.module, first, float(second))
-        elif name in ("bernoulli", "bernoulli_") and isinstance(second, float) and 0 < second <= 1 - _HEAVY + 1e-9:
+        elif name == "bernoulli" and isinstance(second, float) and 0 < second <= 1 - _HEAVY + 1e-9:
             self._draws[call.out] = second
-        elif name in ("div", "div_") and (kept := self._draws.get(first)) is not None:
+        elif name == "div" and (kept := self._draws.get(first)) is not None:
             if isinstance(second, float) and abs(second / kept - 1) < 1e-3:
                 self._masks[call.out] = kept
-        elif name in ("mul", "mul_"):
+        elif name == "mul":
             for values, mask in ((first, second), (second, first)):
                 if (kept := self._masks.get(mask)) is not None:
                     self._note(call.module, values, 1 - kept)
 
     def _note(self, module: str | None, values: Any, probability: float) -> None:
-        learned = isinstance(values, Tensor) and values.requires_grad and not isinstance(values, nn.Parameter)
+        learned = isinstance(values, Tensor) and values.requires_grad and not is_weight(values)
         if not learned or probability < _HEAVY - 1e-6 or not self._has_room(module):
             return
         known = self._rows.get(module)

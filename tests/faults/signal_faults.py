@@ -87,6 +87,24 @@ def much_of_the_data_is_masked(opened: Open) -> None:
     _classify(opened, model, noise=0.7)
 
 
+class _DropsWeights(nn.Module):
+    """Drops weights, by views of them, as DropConnect does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(_FEATURES, 48), nn.Linear(48, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = (x @ F.dropout(self.first.weight.T, 0.8) + self.first.bias).relu()
+        out: Tensor = hidden @ F.dropout(self.last.weight.T, 0.8) + self.last.bias
+        return out
+
+
+@healthy
+def four_of_five_weights_are_dropped(opened: Open) -> None:
+    _classify(opened, _DropsWeights(), noise=0.7)
+
+
 # Scores of cosines.
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -132,70 +133,70 @@ def _floor(row: Mapping[str, Any]) -> float:
 
 def cut_sample(m: Measurements) -> Answer:
     """A sample whose distribution learns from nothing but a divergence."""
-    rows = [row for row in m.fact_rows("cut_samples") if whole(row, "count") >= _FEWEST_STEPS]
-    if not m.own_loop or not m.n or not m.fact("census"):
-        return None
-    if not rows:
-        return RuledOut(
-            _SAMPLE, L_("because no sample was seen that keeps the gradient of a loss from its distribution")
-        )
-    row, step = rows[0], whole(rows[0], "step")
-    where = text(row, "module")
-    proof = Evidence(
+    answer = _of_samples(
+        m, "cut_samples", _SAMPLE,
+        L_("because no sample was seen that keeps the gradient of a loss from its distribution"),
         L_("loss = f(layers(sample)) + g(parameters of its distribution), and the sample has no gradient"),
-        {"step": step, "count": whole(row, "count")},
-        Sentence(
+        lambda seen: Sentence(
             "In {row_count} of the steps that were looked at, the last one step {step}, a sample of the shape {shape} "
             "was drawn from a distribution whose parameters are computed by layers. It went through further layers to "
             "a loss without a gradient, and the parameters had no part in that loss but by a term of their own.",
-            row_count=whole(row, "count"), step=step, shape=str(row.get("shape")),
+            **seen,
         ),
-        "loss", m.series_of(m.loss),
+        L_("A sample without a gradient keeps the loss from the layers that compute its distribution"),
+        L_(
+            "Draw it with rsample() in place of sample(): it computes mean + deviation * noise and has a gradient for "
+            "both."
+        ),
+        "Kingma and Welling 2014",
     )  # fmt: skip
-    return [
-        Finding(
-            _SAMPLE, "warning",
-            L_("A sample without a gradient keeps the loss from the layers that compute its distribution"),
-            step, int(m.steps[-1]), (proof,),
-            L_(
-                "Draw it with rsample() in place of sample(): it computes mean + deviation * noise and has a gradient "
-                "for both."
-            ),
-            0.9, "Kingma and Welling 2014", where, (where,) if where else (), certainty="exact", blame=IN_ANY_FORMAT,
-        )
-    ]  # fmt: skip
+    if not isinstance(answer, list):
+        return answer
+    where = text(_seen(m, "cut_samples")[0], "module")
+    return [replace(each, module=where, tensors=(where,) if where else ()) for each in answer]
 
 
 def foreign_sample(m: Measurements) -> Answer:
     """A policy gradient of an action that another one got the reward for."""
-    rows = [row for row in m.fact_rows("foreign_samples") if whole(row, "count") >= _FEWEST_STEPS]
-    if not m.own_loop or not m.n or not m.fact("census"):
-        return None
-    if not rows:
-        return RuledOut(
-            _FOREIGN, L_("because no probability of a sample was seen to be weighed with what another sample got")
-        )
-    row, step = rows[0], whole(rows[0], "step")
-    proof = Evidence(
+    return _of_samples(
+        m, "foreign_samples", _FOREIGN,
+        L_("because no probability of a sample was seen to be weighed with what another sample got"),
         L_("log p(b) x f(a), where a and b are independent samples of p: its gradient has the mean zero"),
-        {"step": step, "count": whole(row, "count")},
-        Sentence(
+        lambda seen: Sentence(
             "In {row_count} of the steps that were looked at, the last one step {step}, two samples of the shape "
             "{shape} were drawn from one distribution. The logarithm of the probability of one of them is "
             "multiplied by numbers that were computed from the other one, and not from it.",
-            row_count=whole(row, "count"), step=step, shape=str(row.get("shape")),
+            **seen,
         ),
-        "loss", m.series_of(m.loss),
+        L_("The gradient is that of the probability of another sample than the one that was rewarded"),
+        L_("Draw once, and take the logarithm of that sample: action = policy.sample(), policy.log_prob(action)."),
+        "Williams 1992; tianshou issue 397",
     )  # fmt: skip
+
+
+def _of_samples(
+    m: Measurements, fact: str, rule: str, why_not: str, formula: str, proof: Callable[[Mapping[str, Any]], Sentence],
+    title: str, fix: str, source: str,
+) -> Answer:  # fmt: skip
+    """The finding of samples that were seen in two steps, in the words of a rule."""
+    rows = _seen(m, fact)
+    if not m.own_loop or not m.n or not m.fact("census"):
+        return None
+    if not rows:
+        return RuledOut(rule, why_not)
+    step, count = whole(rows[0], "step"), whole(rows[0], "count")
+    seen = {"row_count": count, "step": step, "shape": str(rows[0].get("shape"))}
+    evidence = Evidence(formula, {"step": step, "count": count}, proof(seen), "loss", m.series_of(m.loss))
     return [
         Finding(
-            _FOREIGN, "warning",
-            L_("The gradient is that of the probability of another sample than the one that was rewarded"),
-            step, int(m.steps[-1]), (proof,),
-            L_("Draw once, and take the logarithm of that sample: action = policy.sample(), policy.log_prob(action)."),
-            0.9, "Williams 1992; tianshou issue 397", certainty="exact", blame=IN_ANY_FORMAT,
+            rule, "warning", title, step, int(m.steps[-1]), (evidence,), fix, 0.9, source, certainty="exact",
+            blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
+
+
+def _seen(m: Measurements, fact: str) -> list[Mapping[str, Any]]:
+    return [row for row in m.fact_rows(fact) if whole(row, "count") >= _FEWEST_STEPS]
 
 
 RULES = (
