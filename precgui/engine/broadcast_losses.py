@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from precgui.engine.operation_names import PRODUCTS, SOFTMAXES, SUMS
+from precgui.engine.operation_names import COPIES, PRODUCTS, SOFTMAXES, SUMS
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
 from precgui.engine.watcher import OperationCall, Watcher
 
 _LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss"}  # elementwise, with a reduction of their own
 _MEANS, _NORM = {"mean", "sum"}, "linalg_vector_norm"
-_COPIES = {"clone", "_to_copy"}
-_LINEAR = SUMS | _COPIES | {"mul", "div", "neg"}
+_LINEAR = SUMS | COPIES | {"mul", "div", "neg"}
 _OF_PAIRS = PRODUCTS | SOFTMAXES | {"_log_softmax", "logsumexp", "cat", "stack"}  # of a table of all with all
 _CHOICES = {"min", "max", "amin", "amax", "topk", "sort", "argmin", "argmax"}  # along an axis
 
@@ -64,12 +62,12 @@ class BroadcastLosses(Watcher):
     def observe(self, call: OperationCall) -> None:
         operands = call.tensors
         self._follow_data(operands, call.out)
-        first, out, name = call.args[0], call.out, call.name.removesuffix("_")
+        first, out, name = call.args[0], call.out, call.base
         if not isinstance(first, Tensor):
             self._use(name, operands, is_along_axis=True)
         elif not isinstance(out, Tensor):
             self._use(name, operands, is_along_axis=len(call.args) > 1)
-        elif torch.Tag.pointwise in call.func.tags or name in _LOSSES:
+        elif call.is_elementwise or name in _LOSSES:
             self._combine(name, operands, out)
         elif call.keeps_numbers:
             self._keep_purpose(name, first, out)

@@ -116,7 +116,7 @@ class Cancellations(Watcher):
 
 def _keeps(call: OperationCall) -> bool:
     """Whether the result of an operation on a marked tensor has as few digits as it."""
-    name = call.name.removesuffix("_")
+    name = call.base
     return call.keeps_numbers or name in _KEEPING or (name in ARITHMETIC and _number(call.second) is not None)
 
 

@@ -94,7 +94,7 @@ class CoarseIntegers(Watcher):
         name, args, out, module, first = call.name, call.args, call.out, call.module, call.args[0]
         if name in _INDEXING:
             self._indexed(args, _INDEXING[name], module)
-        plain = name.removesuffix("_")
+        plain = call.base
         if plain in _ANGLES:
             self._angle(first, module)
         kept = self._made(name, first, out, module) if isinstance(out, Tensor) else None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
+from precgui.engine.operation_names import ARITHMETIC, COPIES
 from precgui.engine.telemetry.readable import address_of, readable
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
@@ -18,7 +19,7 @@ from precgui.engine.watcher import OperationCall, Watcher
 
 _WIDE = (torch.float32, torch.float64)
 _COMPARING = {"std", "var", "var_mean", "std_mean", "sort", "argsort", "topk"}
-_KEEPING = {"_to_copy", "clone", "mean", "sum", "mul", "div", "neg", "add"}
+_KEEPING = (ARITHMETIC - {"sub"}) | COPIES | {"mean", "sum", "neg"}
 _FEWEST, _MOST = 16, 4096  # scores; of 16 the standard deviation is known to 18 %
 _COARSE = 0.25  # rms of the rounding error over the standard deviation
 _OFFSET = 8.0  # mean over standard deviation

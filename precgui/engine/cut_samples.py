@@ -73,7 +73,7 @@ class CutSamples(Watcher):
         elif torch.is_grad_enabled() and not name.endswith("_like"):  # these read no numbers
             self._use(call)
             if self._seen:
-                self._follow(call, name.removesuffix("_"))
+                self._follow(call, call.base)
 
     def _view(self, first: Tensor, outs: Sequence[Any]) -> None:
         """A distribution expands its parameters before it draws; both are one, as are the parts of a tensor."""
@@ -91,7 +91,7 @@ class CutSamples(Watcher):
         operands = call.tensors
         if call.name in _REDUCTIONS or call.keeps_numbers:
             return
-        is_alone = torch.Tag.pointwise in call.func.tags and len({id(each) for each in operands if each.dim()}) < 2
+        is_alone = call.is_elementwise and len({id(each) for each in operands if each.dim()}) < 2
         for each in operands if not is_alone else ():
             if each.requires_grad and not isinstance(each, nn.Parameter):
                 known = self._parameters.get(each)
@@ -150,7 +150,7 @@ class CutSamples(Watcher):
     def _learn(self, call: OperationCall, name: str, source: _Source, operands: list[Tensor],
                staged: list[tuple[Tensor, _Stage]]) -> None:  # fmt: skip
         """Parameters of a distribution are used."""
-        is_pointwise = torch.Tag.pointwise in call.func.tags
+        is_pointwise = call.is_elementwise
         meets_itself = any(of is source for _, (of, _) in staged)
         if meets_itself or not (is_pointwise or name in _REDUCTIONS or call.keeps_numbers):
             source.is_used = True
@@ -171,7 +171,7 @@ class CutSamples(Watcher):
         if stage == _SAMPLE and any(each.requires_grad for each in others):
             met = [each for each in others if each.requires_grad]
             are_weights = all(is_weight(each) for each in met)
-            if torch.Tag.pointwise in call.func.tags and not are_weights:
+            if call.is_elementwise and not are_weights:
                 source.is_used = True
             elif name in PRODUCTS or are_weights:
                 stage = _DECODED

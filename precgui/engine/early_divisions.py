@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.operation_names import cast_operand
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
 from precgui.engine.watcher import OperationCall, Watcher
@@ -29,13 +30,13 @@ class EarlyDivisions(Watcher):
         self._divided = TensorMarks[float]()
 
     def observe(self, call: OperationCall) -> None:
-        name = call.name.removesuffix("_")
+        name = call.base
         if call.module is not None:
             return
         if name in _QUOTIENTS:
             self._divide(name, call)
-        elif self._divided and name in ("_to_copy", "copy") and isinstance(call.out, Tensor):
-            scale = self._divided.get(call.second if name == "copy" else call.args[0])
+        elif self._divided and isinstance(call.out, Tensor):
+            scale = self._divided.get(cast_operand(call.name, call.args))
             if scale is not None and call.out.dtype in _WIDE:
                 self._note(scale)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.dtype_names import DIGITS, SHORT_DTYPES
-from precgui.engine.operation_names import keeps_numbers
+from precgui.engine.operation_names import base_of, keeps_numbers
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, operation_name
 
@@ -49,7 +49,7 @@ class ExactScalars:
     def observe(self, func: Any, args: Any, out: Any) -> None:
         if graph_task() != -1 or not isinstance(out, Tensor) or out.dtype not in SHORT_DTYPES or not args:
             return
-        name = operation_name(func).removesuffix("_")
+        name = base_of(operation_name(func))
         if out.numel() == 1:
             value, is_assumed = self._computed(func, name, args)
             rounded = float(out.detach())

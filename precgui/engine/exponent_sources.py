@@ -16,7 +16,6 @@ from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
 from precgui.engine.watcher import Facts, OperationCall, Watcher
 
-_EXPONENTIALS = {"exp", "exp_"}
 _MOST = 4  # sources
 Part = tuple[int, int, int]  # of an output: a dimension, counted from the last one (-1), where it begins, its length
 
@@ -73,7 +72,7 @@ class ExponentSources(Watcher):
         if name in PRODUCTS:
             if call.module and isinstance(out, Tensor):
                 self._origins[out] = _Origin(call.module, "", weakref.ref(out))
-        elif name in _EXPONENTIALS:
+        elif call.base == "exp":
             if (origin := self._origin(first)) is not None and first.requires_grad:
                 self._note(origin, dtype_name(out.dtype))
         elif call.keeps_numbers:

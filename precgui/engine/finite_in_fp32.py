@@ -19,6 +19,7 @@ from precgui.engine.operation_names import (
     PRODUCTS,
     SAME_NUMBERS,
     SOFTMAXES,
+    is_elementwise,
     keeps_numbers,
 )
 from precgui.engine.overflowing_casts import OverflowingCasts
@@ -101,7 +102,7 @@ class FiniteInFp32(Watcher):
         if graph_task() != -1:
             self._gradient(func, name, args, kwargs, out)
             return
-        self._epsilon(func, name.removesuffix("_"), args, out, module)
+        self._epsilon(func, call.base, args, out, module)
         self._read_bound(func, name, args, out, module)
         first = out[0] if isinstance(out, list | tuple) and out else out
         if type(first) not in _PLAIN or not first.is_floating_point() or first.numel() > _MOST or first.is_meta:
@@ -255,7 +256,7 @@ def _may_repeat(func: Any, name: str) -> bool:
     """Whether an operation only computes: it draws no random numbers, and changes no statistics."""
     if func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags:
         return False
-    return bool(func.is_view or torch.Tag.pointwise in func.tags or name in _REPEATED)
+    return bool(func.is_view or is_elementwise(func) or name in _REPEATED)
 
 
 def _own(value: Any) -> Any:

@@ -27,7 +27,7 @@ class FlatUnits(Watcher):
         self._seen = {}
 
     def observe(self, call: OperationCall) -> None:
-        name, out, module = call.name.removesuffix("_"), call.out, call.module
+        name, out, module = call.base, call.out, call.module
         if module is None or not torch.is_grad_enabled():
             return
         if name not in _FUNCTIONS or not isinstance(out, Tensor) or not out.numel():

@@ -91,7 +91,7 @@ class ForeignSamples(Watcher):
         self._made_of[call.out] = frozenset({draw})
 
     def _follow(self, call: OperationCall) -> None:
-        name, operands = call.name.removesuffix("_"), call.tensors
+        name, operands = call.base, call.tensors
         found = [(each, of) for each in operands if (of := self._made_of.get(each))]
         if not found:
             return
@@ -111,7 +111,7 @@ class ForeignSamples(Watcher):
             if weights:
                 self._weigh(known, weights[0])
                 return
-        if torch.Tag.pointwise in call.func.tags or name in _KEEPING or call.keeps_numbers:
+        if call.is_elementwise or name in _KEEPING or call.keeps_numbers:
             self._keep(known, outs)
 
     def _keep(self, known: _Logarithm, outs: list[Tensor]) -> None:

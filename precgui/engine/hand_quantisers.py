@@ -65,7 +65,7 @@ class HandQuantisers(Watcher):
 
     @torch.no_grad()
     def observe(self, call: OperationCall) -> None:
-        name, args, out = call.name.removesuffix("_"), call.args, call.out
+        name, args, out = call.base, call.args, call.out
         if not isinstance(out, Tensor) or not out.is_floating_point():
             return
         if name in (*ROUNDINGS, "sign") and call.module is not None and isinstance(args[0], Tensor):

@@ -14,15 +14,13 @@ from precgui.engine.torch_private import as_list
 from precgui.engine.watcher import OperationCall, Watcher
 
 _MADE = {
-    **dict.fromkeys((*SOFTMAXES, "sigmoid", "sigmoid_"), "probabilities"),
+    **dict.fromkeys((*SOFTMAXES, "sigmoid"), "probabilities"),
     "_log_softmax": "logarithms",
     "log_sigmoid_forward": "logarithms",
 }
 _KEEPING = PICKS | JOINS
-_CLAMPS = {"clamp", "clamp_"}
-_BOUNDED = {"sigmoid": "sigmoid", "sigmoid_": "sigmoid", "tanh": "tanh", "tanh_": "tanh", "relu": "relu",
-            "relu_": "relu"}  # fmt: skip
-_POSITIVE = {"exp", "exp_", "softplus", "relu", "relu_", "sigmoid", "sigmoid_"}
+_BOUNDED = {"sigmoid", "tanh", "relu"}
+_POSITIVE = {"exp", "softplus", "relu", "sigmoid"}
 _PAIRS = 64  # sequences of a CTC loss that are looked at
 _COMPARED = ("eq", "ne")  # with 1 and with -1, by losses of pairs
 _NUMBERS = 1 << 16  # that are looked at
@@ -78,14 +76,14 @@ class LossArguments(Watcher):
     def _follow(self, call: OperationCall, out: Any) -> None:
         name, args, first, second = call.name, call.args, call.args[0], call.second
         self._follow_rates(call, out)
-        if name in _BOUNDED and isinstance(out, Tensor):
-            self._bounded[out] = _BOUNDED[name], 0.0
+        if call.base in _BOUNDED and isinstance(out, Tensor):
+            self._bounded[out] = call.base, 0.0
         elif name == "_log_softmax" and (bounded := self._bounded.get(first)) is not None and first.shape[args[1]] > 1:
             zeros = float((first.detach() == 0).all(args[1]).float().mean()) if bounded[0] == "relu" else 0.0
             self._bounded[out] = bounded[0], zeros
-        if name in _MADE:
-            self._made[as_list(out)[0]] = _MADE[name]
-        elif name in _CLAMPS and self._made.get(first) is None:
+        if call.base in _MADE:
+            self._made[as_list(out)[0]] = _MADE[call.base]
+        elif call.base == "clamp" and self._made.get(first) is None:
             ends = [each for each in args[1:3] if isinstance(each, int | float)]
             if len(ends) == 2 and ends[0] >= 0 and ends[1] <= 1:
                 self._made[out] = "clamped"
@@ -99,7 +97,7 @@ class LossArguments(Watcher):
             self._of_divergence(first, second, call.module)
         elif name in _COMPARED and isinstance(second, int | float) and abs(second) == 1 and not first.requires_grad:
             self._classes[out] = float(second), weakref.ref(first)
-        elif call.keeps_numbers or name in _KEEPING or name in _CLAMPS:
+        elif call.keeps_numbers or name in _KEEPING or call.base == "clamp":
             self._keep(first, out)
 
     def _keep(self, operand: Any, out: Any) -> None:
@@ -119,8 +117,8 @@ class LossArguments(Watcher):
         name, first, second = call.name, call.args[0], call.second
         if not isinstance(out, Tensor):
             return
-        if name in _POSITIVE:
-            self._positive[out] = name.rstrip("_")
+        if call.base in _POSITIVE:
+            self._positive[out] = call.base
         if name in ("exp", "log", "neg"):
             of = self._of_number.get(first)  # of x + eps
             is_above = name == "log" and of is not None and of[0] == "add"

@@ -11,23 +11,13 @@ import torch
 from torch import Tensor
 
 from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
-from precgui.engine.operation_names import UPDATES
+from precgui.engine.operation_names import CASTS, SUMS, UPDATES, base_of, cast_operand
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, packet_name, tree_leaves, tree_map
+from precgui.engine.torch_private import graph_task, operation_name, tree_leaves, tree_map
 
-_SUMS = ("aten.add", "aten.add_", "aten.sub", "aten.sub_")
-_CASTS = ("aten._to_copy", "aten.copy_")
-_ELEMENTWISE = {
-    f"aten.{prefix}{name}{suffix}"
-    for name in (*UPDATES, "sqrt", "pow")
-    for prefix in ("", "_foreach_")
-    for suffix in ("", "_")
-} | {"aten._to_copy", "aten.copy_"}
-_SCATTERED = {
-    f"aten.{name}{suffix}"
-    for name in ("index_add", "scatter_add", "index_put", "scatter_reduce")
-    for suffix in ("", "_")
-}
+_SUMS = SUMS - {"rsub"}
+_OF_OPTIMIZERS = UPDATES | {"sqrt", "pow"}  # of tensors or of lists of them
+_SCATTERED = {"index_add", "scatter_add", "index_put", "scatter_reduce"}
 LOOP = "(loop)"  # stands for a module where an operation ran outside of the model
 _DAMAGED = 1 / 64  # relative error of an element that rounding in range stays far below, in either format
 _Reference = weakref.ref[Tensor]
@@ -59,7 +49,8 @@ class LostDigits:
     """Asked before each operation; what it returns is called with the result. Counts, and changes nothing."""
 
     def __init__(self) -> None:
-        # What was cast from 16 bits, and sums in FP32 of a term that is in 16 bits, or was: that one, not kept alive.
+        # By numbers in FP32 those in 16 bits that they were, while `FiniteInFp32` has FP32 by numbers in 16 bits: of
+        # what was cast from there, and of sums in FP32 of a term that is in 16 bits, or was: that one, not kept alive.
         self._widened, self._wide_sums = TensorMarks[_Reference](), TensorMarks[_Reference]()
         self._additions: dict[str, _Additions] = {}  # by module
         self._scattered: dict[str, _Scattered] = {}  # by module
@@ -73,17 +64,19 @@ class LostDigits:
 
     def before(self, func: Any, args: Any, kwargs: Any, module: str | None, *, in_optimizer: bool) -> After | None:
         """An operation is about to run, in the forward pass of `module`, None outside, or in an optimizer."""
-        name = packet_name(func)
+        name = operation_name(func)
+        base = base_of(name)
         if in_optimizer:
-            return self._in_optimizer(func, name, args, kwargs) if name in _ELEMENTWISE else None
-        if name in _SCATTERED:
+            is_known = name in CASTS or base.removeprefix("_foreach_") in _OF_OPTIMIZERS
+            return self._in_optimizer(func, name, args, kwargs) if is_known else None
+        if base in _SCATTERED:
             return self._scatters(func, name, args, kwargs, module)
         if graph_task() != -1 or not (module is None or torch.is_grad_enabled()):
             return None
         place = LOOP if module is None else module
-        if name in _CASTS:  # without a gradient, weights are written back, perhaps with a compensation
+        if name in CASTS:  # without a gradient, weights are written back, perhaps with a compensation
             return self._casts(name, args, kwargs, place) if torch.is_grad_enabled() else None
-        if name not in _SUMS or len(args) < 2 or not (isinstance(args[0], Tensor) and isinstance(args[1], Tensor)):
+        if base not in _SUMS or len(args) < 2 or not (isinstance(args[0], Tensor) and isinstance(args[1], Tensor)):
             return None
         a, b = args[:2]
         if module is not None and min(a.numel(), b.numel()) < 2:
@@ -126,15 +119,15 @@ class LostDigits:
 
     def _casts(self, name: str, args: Any, kwargs: Any, place: str) -> After | None:
         """Follows what is widened, and counts what is lost where a sum goes back to the format of its term."""
-        source = args[1] if name == "aten.copy_" else args[0]
-        target = args[0].dtype if name == "aten.copy_" else kwargs.get("dtype")
+        source, is_written = cast_operand(name, args), name == "copy_"
+        target = args[0].dtype if is_written else kwargs.get("dtype")
         if not isinstance(source, Tensor):
             return None
         known = self._wide_sums.get(source)
         short = known() if known is not None else None
         if short is not None and target == short.dtype:
-            return self._count(place, short.clone() if name == "aten.copy_" else short, source - short.float())
-        if name == "aten.copy_" or source.dtype not in SHORT_DTYPES or target in SHORT_DTYPES:
+            return self._count(place, short.clone() if is_written else short, source - short.float())
+        if is_written or source.dtype not in SHORT_DTYPES or target in SHORT_DTYPES:
             return None
         reference = weakref.ref(source)
 
@@ -150,13 +143,13 @@ class LostDigits:
             return None
         wide_args, wide_kwargs = tree_map(_wide, (args, kwargs))
         exact = func(*wide_args, **wide_kwargs)
-        begin, base = wide_args[0] if not name.endswith("_") else args[0].float(), name.removeprefix("aten.")
+        begin = wide_args[0] if not name.endswith("_") else args[0].float()
 
         def after(out: Tensor) -> None:
             known = out.isfinite() & exact.isfinite()
             lost = torch.where(known, (out.float() - exact).abs(), 0.0)
             counts = self._scattered.setdefault(
-                LOOP if module is None else module, _Scattered(base, dtype_name(out.dtype))
+                LOOP if module is None else module, _Scattered(name, dtype_name(out.dtype))
             )
             counts.elements += terms.numel()
             counts.total += sum(float(each.float().abs().nan_to_num(0.0, 0.0, 0.0).sum()) for each in (terms, begin))
@@ -169,7 +162,7 @@ class LostDigits:
 
     def _in_optimizer(self, func: Any, name: str, args: Any, kwargs: Any) -> After | None:
         """Compares a result of an optimizer in FP16 with that of the same operation on the same operands in FP32."""
-        written = kwargs.get("dtype") if name == "aten._to_copy" else None
+        written = kwargs.get("dtype") if name == "_to_copy" else None
         operands = [each for each in tree_leaves(args) if isinstance(each, Tensor)]
         if written is not torch.float16 and not (operands and operands[0].dtype is torch.float16):
             return None
@@ -193,7 +186,7 @@ class LostDigits:
         self._optimizer["elements"] += elements
         self._optimizer["damaged"] += damaged
         if elements:
-            self._worst = max(self._worst, (damaged / elements, name.removeprefix("aten."), "fp16"))
+            self._worst = max(self._worst, (damaged / elements, name, "fp16"))
 
     def facts(self) -> dict[str, Any]:
         """`additions` and `scattered`: by module, in 16 bits; `optimizer`: elements of its FP16 results. Keys without a

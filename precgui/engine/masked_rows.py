@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.operation_names import COPIES
 from precgui.engine.shadow.origin import line_of_user
 from precgui.engine.telemetry.readable import unseen
 from precgui.engine.tensor_marks import TensorMarks
@@ -19,8 +20,8 @@ _PLAIN = (Tensor, nn.Parameter)
 _MOST = 2**24  # elements that are looked at
 _SOFTMAX = ("_softmax", "_log_softmax")  # `_safe_softmax` makes such rows 0
 _MASKING = ("masked_fill", "masked_fill_", "where", "add", "add_", "index_put_", "_index_put_impl_", "baddbmm")
-_SCALING = ("div", "div_", "mul", "mul_", "native_dropout")
-_CLEANING = ("masked_fill", "masked_fill_", "where", "nan_to_num", "nan_to_num_")
+_SCALING = ("div", "mul", "native_dropout")
+_CLEANING = ("masked_fill", "where", "nan_to_num")
 
 
 class MaskedRows(Watcher):
@@ -53,7 +54,7 @@ class MaskedRows(Watcher):
             elif name in _MASKING and self._is_masking(args):
                 self._masked[out] = True
                 self._note_sum(name, args, out)
-            elif self._masked.get(args[0]) and (call.keeps_numbers or name in _SCALING or name in _MASKING):
+            elif self._masked.get(args[0]) and (call.keeps_numbers or call.base in _SCALING or name in _MASKING):
                 self._masked[out] = True
                 added = self._added.get(args[0])
                 if added is not None and out.shape == args[0].shape:
@@ -104,11 +105,11 @@ class MaskedRows(Watcher):
     def _follow_broken(self, call: OperationCall, out: Tensor) -> None:
         """Whether NaN of such rows is replaced by finite numbers; through casts and dropout they stay as they are."""
         key, rows = next(known for each in call.args[:3] if (known := self._broken.get(each)) is not None)
-        if call.name in _CLEANING and out.dim() == rows.dim():
+        if call.base in _CLEANING and out.dim() == rows.dim():
             if not bool((out.isnan() & rows).any()):
                 self._harmless.add(key)
                 self._rows.pop(key, None)
-        elif call.name in ("_to_copy", "clone", "native_dropout"):
+        elif call.name in COPIES or call.name == "native_dropout":
             self._broken[out] = key, rows
 
 

@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-SAME_NUMBERS = frozenset({"_to_copy", "clone", "_unsafe_view", "_reshape_copy"})  # beside views; a cast rounds them
+import torch
+
+CASTS = frozenset({"_to_copy", "copy_"})  # also of numbers to the same format
+COPIES = frozenset({"_to_copy", "clone"})  # in the same shape
+SAME_NUMBERS = COPIES | {"_unsafe_view", "_reshape_copy"}  # beside views; a cast rounds them
 PICKS = frozenset({"index", "index_select", "gather", "take", "take_along_dim", "masked_select", "embedding"})
 JOINS = frozenset({"cat", "stack"})  # of a list of tensors
 ROUNDINGS = frozenset({"round", "floor", "ceil", "trunc"})  # to whole numbers
@@ -33,6 +37,23 @@ def reduction_of(name: str, args: Sequence[Any]) -> int:
     """The reduction of one of the `FIT_LOSSES`: torch leaves out what is the default."""
     place = FIT_LOSSES[name]
     return int(args[place]) if len(args) > place else MEAN
+
+
+def base_of(name: str) -> str:
+    """The name of an operation, without the `_` of one in place; those of Python (`__and__`) stay as they are."""
+    return name if name.endswith("__") else name.removesuffix("_")
+
+
+def is_elementwise(func: Any) -> bool:
+    """Whether each element of a result is computed from those at its place in the operands."""
+    return torch.Tag.pointwise in func.tags
+
+
+def cast_operand(name: str, args: Sequence[Any]) -> Any:
+    """The operand whose numbers an operation writes in the format of its result; None of one that is no cast."""
+    if name not in CASTS:
+        return None
+    return args[0] if name == "_to_copy" else args[1]
 
 
 def keeps_numbers(func: Any, name: str) -> bool:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.dtype_names import FLOAT8_DTYPES, dtype_name
+from precgui.engine.operation_names import base_of, cast_operand
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import TorchDispatchMode, operation_name, transform_level
 
@@ -30,11 +31,11 @@ class OverflowingCasts:
         """
         if not (isinstance(out, Tensor) and args and isinstance(args[0], Tensor)):
             return None
-        if name in ("mul", "div", "mul_", "div_") and out.is_floating_point() and len(args) > 1:
+        if base_of(name) in ("mul", "div") and out.is_floating_point() and len(args) > 1:
             self._scales[out] = _number(args[1], inverse=name.startswith("div"))
-        if out.dtype not in FLOAT8_DTYPES or name not in ("_to_copy", "copy_") or not 0 < out.numel() <= _MOST:
+        source = cast_operand(name, args)
+        if source is None or out.dtype not in FLOAT8_DTYPES or not 0 < out.numel() <= _MOST:
             return None
-        source = args[0] if name == "_to_copy" else args[1]
         if not isinstance(source, Tensor) or source.dtype in FLOAT8_DTYPES or source.is_meta:
             return None
         bad = ~out.detach().float().isfinite()

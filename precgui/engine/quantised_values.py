@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.dtype_names import FLOAT8_DTYPES, dtype_name
-from precgui.engine.operation_names import CLAMPS, EXTREMES, ROUNDINGS, SAME_NUMBERS
+from precgui.engine.operation_names import CASTS, CLAMPS, EXTREMES, ROUNDINGS, SAME_NUMBERS, cast_operand
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
@@ -50,7 +50,7 @@ class QuantisedValues(Watcher):
 
     @torch.no_grad()
     def observe(self, call: OperationCall) -> None:
-        name, args, out, module = call.name.removesuffix("_"), call.args, call.out, call.module
+        name, args, out, module = call.base, call.args, call.out, call.module
         first, in_optimizer = args[0], call.in_optimizer
         if not isinstance(first, Tensor) or not first.is_floating_point():
             return
@@ -59,7 +59,7 @@ class QuantisedValues(Watcher):
             return
         if not isinstance(out, Tensor):
             return
-        is_cast = name in ("_to_copy", "copy") and out.dtype in _EIGHT_BITS
+        is_cast = call.name in CASTS and out.dtype in _EIGHT_BITS
         known = self._of(first) if module is not None and not in_optimizer else None
         learns = first.requires_grad or (known is not None and known.clipped is not None)
         if is_cast or (name in ROUNDINGS and learns and module is not None):
@@ -127,12 +127,12 @@ class RoundingSteps(Watcher):
     fact = "narrow_state"
 
     def observe(self, call: OperationCall) -> None:
-        name, out = call.name.removesuffix("_"), call.out
-        operand = call.second if name == "copy" else call.args[0]
+        name, out = call.base, call.out
+        operand = cast_operand(call.name, call.args) if call.name in CASTS else call.args[0]
         if not (call.in_optimizer and isinstance(operand, Tensor) and isinstance(out, Tensor)):
             return
         is_number = operand.is_floating_point() and operand.numel() >= _FEWEST and out.dtype is not torch.bool
-        is_short = name in ("_to_copy", "copy") and out.dtype.itemsize < operand.dtype.itemsize and (
+        is_short = call.name in CASTS and out.dtype.itemsize < operand.dtype.itemsize and (
             out.dtype.itemsize <= _SHORT or not out.is_floating_point()
         )  # fmt: skip
         is_bits = (call.func is torch.ops.aten.view.dtype or name == "_to_copy") and not out.is_floating_point()

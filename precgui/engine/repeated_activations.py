@@ -8,7 +8,7 @@ from precgui.engine.operation_names import CLAMPS, JOINS, PICKS, SOFTMAXES
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
-_FUNCTIONS = {**dict.fromkeys(SOFTMAXES, "softmax"), "sigmoid": "sigmoid", "sigmoid_": "sigmoid"}
+_FUNCTIONS = {**dict.fromkeys(SOFTMAXES, "softmax"), "sigmoid": "sigmoid"}
 _KEEPING = PICKS | JOINS | CLAMPS
 _AGAIN = {  # operations of a loss, and the functions of which they compute the logarithm themselves
     "_log_softmax": ("softmax",),
@@ -32,8 +32,8 @@ class RepeatedActivations(Watcher):
 
     def observe(self, call: OperationCall) -> None:
         name, out, first = call.name, call.out, call.args[0]
-        if name in _FUNCTIONS and isinstance(out, Tensor):
-            self._made[out] = _FUNCTIONS[name], call.module
+        if call.base in _FUNCTIONS and isinstance(out, Tensor):
+            self._made[out] = _FUNCTIONS[call.base], call.module
             return
         operand = first[0] if isinstance(first, list | tuple) and first else first
         if (made := self._made.get(operand)) is None:

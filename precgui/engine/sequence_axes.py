@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from precgui.engine.operation_names import FIT_LOSSES, NLL_LOSSES
@@ -17,7 +16,7 @@ from precgui.engine.watcher import OperationCall, Watcher
 _ALONG, _APART, _OTHER = "along", "apart", "other"  # axes: a module runs along it; its batch; features
 _COMPARED = {"sub", "rsub", "mul", "gather"} | NLL_LOSSES | FIT_LOSSES.keys()
 _PRODUCTS = {"mm": 0, "addmm": 1}  # and the operand whose rows are those of the result
-_SAME_SHAPE = {"native_layer_norm", "native_dropout", "_to_copy", "clone", "_unsafe_view", "_fused_rms_norm"}
+_SAME_SHAPE = {"native_layer_norm", "native_dropout", "_fused_rms_norm"}
 _AVERAGES = {"mean", "sum", "amax", "max"}
 
 
@@ -78,7 +77,7 @@ class SequenceAxes(Watcher):
         self._marks[out] = _Mark(source, roles)
 
     def observe(self, call: OperationCall) -> None:
-        name = call.name.removesuffix("_")
+        name = call.base
         operands = call.tensors
         for each in operands:
             if (source := self._rows_left.get(each)) is not None:
@@ -126,9 +125,7 @@ class SequenceAxes(Watcher):
             self._marks[outs[0]] = known._replace(roles=tuple(known.roles[each] for each in order))
         elif name in _PRODUCTS and known.sizes and args[_PRODUCTS[name]] is marked:
             self._marks[outs[0]] = known
-        elif outs[0].shape == marked.shape and (
-            call.keeps_numbers or name in _SAME_SHAPE or torch.Tag.pointwise in call.func.tags
-        ):
+        elif outs[0].shape == marked.shape and (call.keeps_numbers or name in _SAME_SHAPE or call.is_elementwise):
             for each, _ in marks:
                 known = known._replace(roles=_along_either(each.roles, known.roles))
             self._marks[outs[0]] = known

@@ -108,7 +108,7 @@ class SingularSources(Watcher):
         operand = call.args[places[0]]
         if keeps_numbers(call.func, name):
             self._same_numbers(known, operand, out)
-        elif torch.Tag.pointwise in call.func.tags and not call.func._schema.is_mutable and not _holds_tensors(call):
+        elif call.is_elementwise and not call.func._schema.is_mutable and not _holds_tensors(call):
             if name in _POINTS and operand.requires_grad and known.short is not None:
                 self._note(known, name, dtype_name(known.short))
             link = _Link(call.func, call.args[: places[0]], call.args[places[0] + 1 :], call.kwargs, None)

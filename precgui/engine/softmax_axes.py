@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from precgui.engine.operation_names import ARITHMETIC, SAME_NUMBERS, SOFTMAXES
+from precgui.engine.operation_names import ARITHMETIC, SAME_NUMBERS, SOFTMAXES, base_of
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher, is_weight
 
@@ -37,7 +37,7 @@ class SoftmaxAxes(Watcher):
             self._multiplied(left, right, out, module)
         elif name in SOFTMAXES and self._scores.get(first):
             self._weights[out] = args[1] - first.dim() if args[1] >= 0 else args[1], module
-        elif name.removesuffix("_") in _KEEPING and out.shape == first.shape:
+        elif base_of(name) in _KEEPING and out.shape == first.shape:
             is_sum = isinstance(call.second, Tensor) and call.second.shape != first.shape  # which normalises anew
             self._follow(first, out, None if is_sum and self._weights.get(first) else 0)
         elif name in ("transpose", "t") and first.dim() > 1:

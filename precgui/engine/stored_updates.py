@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from precgui.engine.dtype_names import DIGITS, SHORT_DTYPES, dtype_name
 from precgui.engine.exact_scalars import ExactScalars
-from precgui.engine.operation_names import UPDATES
+from precgui.engine.operation_names import COPIES, UPDATES, base_of
 from precgui.engine.samples import sampled
 from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
@@ -21,8 +21,7 @@ from precgui.engine.torch_private import graph_task, operation_name
 from precgui.engine.watcher import Facts
 from precgui.engine.write_times import WriteTimes
 
-_COPYING = {"clone", "_to_copy"}
-_FOLLOWED = UPDATES | _COPYING | {"copy"}
+_FOLLOWED = UPDATES | COPIES | {"copy"}
 _KEEPS_SIZE = (0.5, 1.0)  # factors of an average or of a weight decay; another one makes a new quantity
 _SAMPLE = 1024  # elements of a tensor that are compared
 _MOST_TENSORS, _MOST_GROUPS, _MOST_OPERATIONS = 32, 16, 6
@@ -101,7 +100,7 @@ class StoredUpdates:
         if graph_task() != -1:
             return None
         name = operation_name(func)
-        base = name if name == "_to_copy" else name.removeprefix("_foreach_").removesuffix("_")
+        base = base_of(name.removeprefix("_foreach_"))
         if name in _NORMALISING:
             return self._normalised(args, module)
         if base not in _FOLLOWED:
@@ -245,7 +244,7 @@ class StoredUpdates:
 
     def _computed(self, base: str, chain: _Chain, result: Tensor, more: Sequence[Any], kwargs: Any) -> _Chain:
         """The chain with the exact result of an operation."""
-        if base in _COPYING:
+        if base in COPIES:
             return (
                 chain if result.dtype in SHORT_DTYPES else replace(chain, exact=sampled(result, result.shape, _SAMPLE))
             )
@@ -333,7 +332,7 @@ class StoredUpdates:
             return
         key = self._key(after.stored)
         before = [chain for each in more if (chain := self._known(each)) is not None]
-        if key in self._chains and any(set(c.operations) <= _COPYING and self._key(c.stored) == key for c in before):
+        if key in self._chains and any(set(c.operations) <= COPIES and self._key(c.stored) == key for c in before):
             self._chains[key][1].is_compensated = True
 
     def end(self) -> None:

@@ -12,8 +12,8 @@ from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
 _BOUNDS = {  # of the results of a function
-    "sigmoid": (0.0, 1.0), "sigmoid_": (0.0, 1.0), "tanh": (-1.0, 1.0), "tanh_": (-1.0, 1.0), "_softmax": (0.0, 1.0),
-    "relu": (0.0, math.inf), "relu_": (0.0, math.inf), "softplus": (0.0, math.inf),
+    "sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "_softmax": (0.0, 1.0), "relu": (0.0, math.inf),
+    "softplus": (0.0, math.inf),
 }  # fmt: skip
 _MOST_OF_A_STEP = 2
 _NUMBERS = 1 << 16  # that are looked at
@@ -36,7 +36,7 @@ class TargetRanges(Watcher):
     def observe(self, call: OperationCall) -> None:
         if not isinstance(call.out, Tensor):
             return
-        if call.name in _BOUNDS:
+        if call.base in _BOUNDS:
             self._made[call.out] = call.name.strip("_"), call.module
         elif call.keeps_numbers and (made := self._made.get(call.args[0])) is not None:
             self._made[call.out] = made

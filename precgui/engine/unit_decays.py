@@ -57,7 +57,7 @@ class UnitDecays(Watcher):
 
     @torch.no_grad()
     def observe(self, call: OperationCall) -> None:
-        name, args, out = call.name.removesuffix("_"), call.args, call.out
+        name, args, out = call.base, call.args, call.out
         if not isinstance(out, Tensor) or not out.is_floating_point():
             return
         if out.dtype in SHORT_DTYPES and name in _ROUNDING and (made := _unit_factors(call)) is not None:

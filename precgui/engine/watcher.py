@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from precgui.engine.operation_names import keeps_numbers
+from precgui.engine.operation_names import base_of, is_elementwise, keeps_numbers
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list
 
@@ -24,6 +24,16 @@ class OperationCall(NamedTuple):
     out: Any
     module: str | None  # whose forward pass is running; None outside of the model
     in_optimizer: bool = False
+
+    @property
+    def base(self) -> str:
+        """Its name without the `_` of an operation in place."""
+        return base_of(self.name)
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether each element of the result is computed from those at its place in the operands."""
+        return is_elementwise(self.func)
 
     @property
     def keeps_numbers(self) -> bool:

@@ -6,7 +6,18 @@ import pytest
 import torch
 
 from precgui.engine import operation_names
-from precgui.engine.operation_names import CLAMPS, EXTREMES, JOINS, PICKS, ROUNDINGS, SAME_NUMBERS, keeps_numbers
+from precgui.engine.operation_names import (
+    CLAMPS,
+    EXTREMES,
+    JOINS,
+    PICKS,
+    ROUNDINGS,
+    SAME_NUMBERS,
+    base_of,
+    cast_operand,
+    is_elementwise,
+    keeps_numbers,
+)
 from precgui.engine.torch_private import operation_name
 
 aten = torch.ops.aten
@@ -43,6 +54,21 @@ def test_that_views_need_no_name() -> None:
     views = (aten.detach, aten.alias, aten.lift_fresh, aten.view, aten.reshape, aten.contiguous, aten.resolve_neg)
     assert all(keeps_numbers(view.default, operation_name(view.default)) for view in views)
     assert not keeps_numbers(aten.mul.Tensor, "mul")
+
+
+def test_that_the_name_of_one_in_place_is_that_of_the_other() -> None:
+    assert [base_of(name) for name in ("mul", "mul_", "_to_copy", "__and__")] == ["mul", "mul", "_to_copy", "__and__"]
+
+
+def test_that_operations_by_element_are_told_from_others() -> None:
+    assert all(map(is_elementwise, (aten.mul.Tensor, aten.relu_.default, aten.where.self)))
+    assert not any(map(is_elementwise, (aten.mm.default, aten.sum.default, aten.view.default)))
+
+
+def test_that_a_cast_has_its_numbers_from_one_operand() -> None:
+    assert cast_operand("_to_copy", (_X,)) is _X
+    assert cast_operand("copy_", (_PLACES, _X)) is _X
+    assert cast_operand("clone", (_X,)) is None
 
 
 def test_that_roundings_and_bounds_are_told_apart() -> None:
