@@ -297,7 +297,7 @@ def tf32(source: Source) -> Mistakes:
 
 def tf32_below_jitter(source: Source) -> Mistakes:
     """TF32 for matrix products, whose rounding exceeds the jitter of a matrix that is factored by Cholesky."""
-    switch = _switch_to_tf32(source)
+    switch = _switch_to_tf32(source) if source.of("cholesky", "cholesky_ex") else None
     if switch is None:
         return
     for site in source.of("cholesky", "cholesky_ex")[:_MOST_CALLS]:

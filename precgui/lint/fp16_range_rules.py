@@ -148,10 +148,15 @@ def _quotient(source: Source, node: ast.AST) -> tuple[float, ast.expr | None, fl
     if isinstance(node, ast.Call) and last_name(source, node) == "reciprocal":
         operand = operand_of(source, node)
         return (1.0, *(_power(source, operand) if operand is not None else (None, 0.0)))
-    if isinstance(node, ast.BinOp | ast.Call):
+    is_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+    if isinstance(node, ast.BinOp | ast.Call) and (is_power or _is_call_of_pow(source, node)):
         base, exponent = _power(source, node)
         return 1.0, base, -exponent
     return 1.0, None, 0.0
+
+
+def _is_call_of_pow(source: Source, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(source, node) == "pow"
 
 
 def _power(source: Source, node: ast.expr) -> tuple[ast.expr | None, float]:

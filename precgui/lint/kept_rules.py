@@ -31,7 +31,7 @@ from precgui.sentences import L_, Sentence
 _MAKERS = {"zeros", "tensor", "new_zeros", "zeros_like", "full", "full_like", "ones_like"}
 _AVERAGES = ("ema", "average", "averaged", "shadow")
 _GRADIENTS = {"g", "grad", "grads", "gradient", "gradients", "d_p"}
-_LOW_WORDS = ("half", "float16")  # bfloat16, too
+_LOW_CASTS = ("half", "bfloat16", "to", "type", "from_pretrained")
 _COMPENSATED = ("stochastic", "kahan", "compensat")
 _UNCHANGED = {"detach", "clone", "contiguous", "requires_grad_", "to", "cuda", "cpu", "Parameter", "deepcopy"}
 _COPIES = {"clone", "Parameter", "deepcopy"}
@@ -144,7 +144,8 @@ def _kept(source: Source) -> dict[Hashable, _Kept]:
     def collect() -> dict[Hashable, _Kept]:
         found: dict[Hashable, _Kept] = {}
         others: set[Hashable] = set()
-        for place, text, value in _makings(source) if any(word in source.text for word in _LOW_WORDS) else ():
+        made_somewhere = any(made_low(source, site.node) for site in source.of(*_MAKERS, *_LOW_CASTS))
+        for place, text, value in _makings(source) if made_somewhere else ():
             if made := made_low(source, value):
                 found.setdefault(place, _Kept(text, made, value.lineno))
             else:
@@ -304,16 +305,17 @@ def _is_of_gradients(source: Source, node: ast.expr) -> bool:
 
 def low_sums(source: Source) -> Mistakes:
     """Gradients of many micro-steps that are added up in 16 bits, in buffers or in the gradients of such weights."""
-    for node, line in [(site.node, site.line) for site in source.of("add_", "_foreach_add_")] + [
+    sums = [(site.node, site.line) for site in source.of("add_", "_foreach_add_")] + [
         (each, each.lineno) for each in source.nodes if isinstance(each, ast.AugAssign) and isinstance(each.op, ast.Add)
-    ]:
+    ]
+    for node, line in sums if _kept(source) else ():
         kept, added = _sum_of(source, node)
         count = _micro_steps(source, node) if kept is not None and added is not None else None
         if kept is None or added is None or not _is_gradient(source, added) or squared(source, added) is not None:
             continue
         if count is not None and count >= EXACT_UP_TO[kept.format]:
             yield kept.line, *_stopped(count, kept.format, line)
-    for site, _, weights, _ in trained_low(source):
+    for site, _, weights, _ in trained_low(source) if "%" in source.text else ():
         stepped = [each for each in source.of("step")[:_MOST_CALLS] if source.owner(each) == _holder(source, site)]
         turn = turn_of(source, stepped[0]) if len(stepped) == 1 else None
         count = _modulus(source, turn.test) if turn is not None else None
