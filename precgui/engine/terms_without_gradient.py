@@ -86,7 +86,7 @@ class TermsWithoutGradient(Watcher):
         self._cuts, self._roots = 0, []
 
     def observe(self, call: OperationCall) -> None:
-        name, operands = call.name.removesuffix("_"), call.tensors
+        name, operands = call.base, call.tensors
         flat = [(each, known) for each in operands if (known := self._known(each)) is not None]
         live = [each for each in operands if each.requires_grad and self._known(each) is None]
         if not flat and not live:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.telemetry.readable import unseen
+from precgui.engine.torch_private import foreach_copy_
 
 _MOST_ELEMENTS = 1024  # of a tensor or a list, and
-_MOST_VALUES = 4096  # of a model, that are kept
+_MOST_VALUES = 512  # of a model, that are kept: a copy of one takes some microseconds
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32)
 _NONE: Any = object()  # in place of an attribute that was not there
 Place = tuple[str, str]  # path of a module, name of the attribute or buffer
@@ -47,8 +48,21 @@ class KeptState:
                 before = self._before
                 changed = [place for place, value in self._all() if not _is_same(before.get(place, _NONE), value)]
                 self._followed = changed[:_MOST_VALUES]
-            now = {place: self._value(place) for place in self._followed}
-            self._before = {place: _copied(value) for place, value in now.items() if value is _NONE or _is_small(value)}
+            self._keep_again(self._followed)
+
+    def _keep_again(self, places: list[Place]) -> None:
+        """Copy what is at some places, tensors that are as large as before into the memory of their copies."""
+        before, self._before, copies, values = self._before, {}, [], []
+        for place in places:
+            value, copied = self._value(place), before.get(place)
+            if type(value) is Tensor and type(copied) is Tensor and _is_alike(value, copied):
+                self._before[place] = copied
+                copies.append(copied)
+                values.append(value)
+            elif value is _NONE or _may_be_kept(value):
+                self._before[place] = _copied(value)
+        if copies:
+            foreach_copy_(copies, values)
 
     def restore(self, twin: nn.Module) -> None:
         """Put what was kept into a copy of the model."""
@@ -88,19 +102,34 @@ def _is_number(value: Any) -> bool:
     return type(value) in (float, int)
 
 
+def _may_be_kept(value: Any) -> bool:
+    """As `_is_small`, of a list by its first value alone: it had been looked at before."""
+    if isinstance(value, list | deque):
+        return len(value) <= _MOST_ELEMENTS and (not value or _is_number(value[0]))
+    return _is_number(value)
+
+
 def _copied(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
-    if isinstance(value, list):
-        return [_copied(each) for each in value]
-    return deque(map(_copied, value), value.maxlen) if isinstance(value, deque) else value
+    if not isinstance(value, list | deque):
+        return value
+    copied = value.copy()
+    if value and isinstance(value[0], Tensor):
+        copied.clear()
+        copied.extend(map(_copied, value))
+    return copied
+
+
+def _is_alike(value: Tensor, copied: Tensor) -> bool:
+    return value.shape == copied.shape and value.dtype == copied.dtype and value.is_cpu
 
 
 def _is_same(before: Any, now: Any) -> bool:
     if type(before) is not type(now):
         return False
     if isinstance(now, Tensor):
-        return before.dtype == now.dtype and torch.equal(before, now)
+        return _is_alike(now, before) and torch.equal(before, now)
     if isinstance(now, list | deque):
         return len(before) == len(now) and all(map(_is_same, before, now))
     return bool(before == now)

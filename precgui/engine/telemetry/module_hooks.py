@@ -45,6 +45,7 @@ class Outputs:
 
     OF_STEP: ClassVar[tuple[str, ...]] = (
         "_requested", "_guarded", "_everywhere", "_located", "_inside", "cannot_repeat", "calls", "watching",
+        "_kept_s",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +63,7 @@ class Outputs:
         self._located = False  # the first bad module of this step is known
         self.cannot_repeat = ""  # why the forward pass of this step was not repeated, though it was bad
         self.detector = NonFiniteDetector()
-        self.calls = 0  # of hooks, in this step
+        self.calls, self._kept_s = 0, 0.0  # hooks of this step, and what it took to keep state
         self._weighty: list[tuple[nn.Module, Hook]] = []
         self._weightless: list[tuple[nn.Module, Hook]] = []
         for path, module in model.named_modules():
@@ -88,7 +89,7 @@ class Outputs:
         self._requested, self._guarded = requested, guarded
         self._everywhere = everywhere or "activation" in requested  # so that the name and the recorded rows agree
         self.cannot_repeat, self._located = "", False
-        self.watching, self._inside, self.calls = True, False, 0
+        self.watching, self._inside, self.calls, self._kept_s = True, False, 0, 0.0
         self._pause = max(self._pause - 1, 0)
         self._have_hooks(modules=guarded or bool(requested), all_modules=everywhere or bool(requested))
         self.detector.begin()
@@ -97,7 +98,7 @@ class Outputs:
     def end(self) -> float:
         """The forward and backward passes of the step are over. Returns the CPU seconds of hooks and checks."""
         self.watching = False
-        return self.detector.spent_s + self.calls * hook_s()
+        return self.detector.spent_s + self._kept_s + self.calls * hook_s()
 
     def close(self) -> None:
         self.end()
@@ -141,7 +142,9 @@ class Outputs:
         self.calls += 1
         is_training = self._model.training and torch.is_grad_enabled() and graph_task() == -1
         if is_training and not self._state.is_empty and tracing_state() is None and transform_level() is None:
+            begin = time.thread_time()
             self._state.keep()
+            self._kept_s += time.thread_time() - begin
 
     def on_output(self, name: str, outputs: Any, *, weighty: bool) -> None:
         """A module has returned."""
