@@ -66,5 +66,6 @@ class EarlyDivisions(Watcher):
 def _number(value: Any) -> float:
     """A number, or the one of a tensor in main memory, for which nothing waits; 0 of others."""
     if isinstance(value, Tensor):
-        return float(value) if value.numel() == 1 and value.device.type == "cpu" and not value.is_meta else 0.0
+        is_here = value.numel() == 1 and value.device.type == "cpu" and not value.is_meta
+        return float(value.detach()) if is_here else 0.0
     return float(value) if isinstance(value, int | float) else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import precgui
 from precgui.engine.cancellation import Cancellations
+from precgui.engine.early_divisions import EarlyDivisions
 from precgui.engine.torch_private import TorchDispatchMode, dispatch_modes, operation_name
 from precgui.engine.watcher import OperationCall
 
@@ -218,3 +220,17 @@ def test_that_facts_are_told_again_whose_text_is_as_long_as_before(tmp_path: Pat
     with precgui.open_run(tmp_path / "run.h5") as run:
         rows = run.environment["terms_without_gradient"]["all"]
     assert [(row["step"], row["count"]) for row in rows] == [(8, 2)]
+
+
+def test_that_a_number_that_learns_is_read_without_a_warning() -> None:
+    """torch warns of a tensor with a graph that becomes a number, once in a process unless it is told otherwise."""
+    model, number, half = nn.Linear(2, 1), torch.tensor(64.0, requires_grad=True), torch.ones(2, dtype=torch.half)
+    watcher, divide = EarlyDivisions(model), torch.ops.aten.div.Tensor
+    watcher.begin(2)
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            watcher.observe(OperationCall(divide, "div", (half, number), {}, half / number.detach(), None))
+    finally:
+        torch.set_warn_always(False)
