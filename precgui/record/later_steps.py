@@ -13,6 +13,7 @@ from precgui.engine.bootstrapped_targets import BootstrappedTargets
 from precgui.engine.bounded_logits import BoundedLogits
 from precgui.engine.broadcast_losses import BroadcastLosses
 from precgui.engine.cancellation import Cancellations
+from precgui.engine.clipped_objectives import ClippedObjectives
 from precgui.engine.coarse_integers import CoarseIntegers
 from precgui.engine.coarse_roundings import CoarseRoundings
 from precgui.engine.compared_scores import ComparedScores
@@ -96,6 +97,7 @@ class Watchers:
         products, axes, quantised = FirstProducts(), SoftmaxAxes(), QuantisedValues()
         self.rounding = RoundingSteps()
         self._masked, self.terms, self.sequences = MaskedRows(), UnusedTerms(model), SequenceAxes()
+        self.objectives = ClippedObjectives()
         self.exponents, arguments = ExponentSources(model), LossArguments()
         self.singular = SingularSources()
         self._all: list[Watcher] = [
@@ -107,7 +109,7 @@ class Watchers:
             MixedAxes(), LossTerms(), UnleftStates(constants.is_made, targets.target), targets, KeptStatistics(),
             self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
             HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(), TermsWithoutGradient(),
-            ShiftedTargets(),
+            ShiftedTargets(), self.objectives,
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments]
@@ -285,6 +287,7 @@ class LaterSteps:
             return
         self.edits.stepped(optimizer)
         self.watchers.terms.stepping(optimizer)
+        self.watchers.objectives.stepping(optimizer)
         if self._active:
             self._rewritten.stepping(optimizer)
             self._emptied.stepping(self._step, optimizer)

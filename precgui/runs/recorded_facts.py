@@ -62,6 +62,7 @@ _REASONS = {
     "first_products": L_("no weights that learn met numbers of the data in the steps that were looked at"),
     "softmax_axes": L_("no attention was seen whose weights do not add up to 1 in the steps that were looked at"),
     "policy_ratios": L_("no difference was seen that is clipped around 1, nearly all of it"),
+    "clipped_objectives": L_("no loss was seen that adds the minimum of a product and a clipped one"),
     "heavy_dropouts": L_("no dropout of 80 % or more was seen in the steps that were looked at"),
     "bounded_logits": L_("no cross entropy was seen to get products of normalised vectors"),
     "cut_samples": L_("no sample was seen that keeps the gradient of a loss from its distribution"),
@@ -99,7 +100,8 @@ _OF_OWN_LOOPS = (
     "softmax_axes", "unused_terms", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",
     "unleft_states",
     "sequence_axes", "policy_ratios", "heavy_dropouts", "bounded_logits", "cut_samples", "foreign_samples",
-    "terms_without_gradient", "shifted_targets", "loss_arguments", "exponents", "singular_points", "masked_rows",
+    "terms_without_gradient", "shifted_targets", "clipped_objectives",
+    "loss_arguments", "exponents", "singular_points", "masked_rows",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 

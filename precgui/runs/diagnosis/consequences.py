@@ -114,6 +114,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "gradient-underflow",
     ),
     "unused-terms": ("rising-loss", "no-progress"),
+    "clipped-objective": (*_CLIMBS, *_LEARNS_NOTHING, "dead-units", "saturated-units"),
     "shifted-twice": _LEARNS_NOTHING,
     "heavy-dropout": _LEARNS_NOTHING,
     "bounded-scores": _LEARNS_NOTHING,

@@ -269,6 +269,49 @@ def policy_ratios(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def clipped_objective(m: Measurements) -> Answer:
+    """A clipped objective of a policy whose sign in the loss takes the bound away."""
+    rows = [row for row in m.fact_rows("clipped_objectives") if whole(row, "count") >= _FEWEST_STEPS]
+    if not m.own_loop or not m.n or not m.fact("census"):
+        return None
+    if not rows:
+        return RuledOut(
+            "clipped-objective", L_("because no loss was seen that adds the minimum of a product and a clipped one")
+        )
+    row, step = rows[0], whole(rows[0], "step")
+    is_added = text(row, "operation") == "minimum"
+    proof = Evidence(
+        L_("loss = min(r a, clamp(r, 1 - c, 1 + c) a) or -max(r a, clamp(r, 1 - c, 1 + c) a), in which only r learns"),
+        {"step": step, "count": whole(row, "count"), "numbers": whole(row, "numbers")},
+        Sentence(
+            "In {row_count} of the steps that were looked at, the last one step {step}, the loss added the smaller one "
+            "of a product and the product of the clipped ratio, for {numbers} numbers. Whether the other factor is an "
+            "advantage or a cost: the smaller one falls without a bound, so that clipping holds nothing back.",
+            row_count=whole(row, "count"), step=step, numbers=whole(row, "numbers"),
+        ) if is_added
+        else Sentence(
+            "In {row_count} of the steps that were looked at, the last one step {step}, the loss subtracted the larger "
+            "one of a product and the product of the clipped ratio, for {numbers} numbers. Whether the other factor is "
+            "an advantage or a cost: the larger one grows without a bound, so that clipping holds nothing back.",
+            row_count=whole(row, "count"), step=step, numbers=whole(row, "numbers"),
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "clipped-objective", "warning",
+            L_("The clipped objective of a policy has the wrong sign in the loss") if is_added
+            else L_("The loss takes the larger one of two clipped gains of a policy, not the smaller one"),
+            step, int(m.steps[-1]), (proof,),
+            L_(
+                "For advantages write loss = -torch.min(ratio * advantage, clipped * advantage).mean(), for costs loss "
+                "= torch.max(ratio * cost, clipped * cost).mean()."
+            ),
+            0.9, "Schulman et al. 2017; openai/baselines issue 1156", certainty="exact", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
 def shifted_twice(m: Measurements) -> Answer:
     """A model of the next token that is trained on the one after it."""
     rows = [row for row in m.fact_rows("shifted_targets") if whole(row, "count") >= _FEWEST_STEPS]
@@ -315,6 +358,7 @@ def shifted_twice(m: Measurements) -> Answer:
 
 
 RULES = (
+    Rule("clipped-objective", "C", L_("Does clipping bound what the loss gains?"), clipped_objective),
     Rule("shifted-twice", "C", L_("Are targets the next tokens?"), shifted_twice),
     Rule("policy-ratio", "C", L_("Is the ratio that is clipped around 1 one?"), policy_ratios),
     Rule("applied-twice", "C", L_("Does the loss get scores, not probabilities?"), applied_twice),

@@ -135,6 +135,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"step": 8, "count": 2, "operation": "argmax", "line": "a.py:3", "value": 4.0, "rest": 0.1}
     ],
     "unused_terms": _each_step({"terms": 2, "unused": 1, "optimizer": "Adam", "reaches": ["1.weight"]}),
+    "clipped_objectives": [{"step": 8, "count": 2, "operation": "minimum", "numbers": 64}],
     "shifted_targets": [{"step": 8, "count": 2, "tokens": 640, "shorter": True}],
     "unshifted_targets": _each_step({"positions": 64}),
     "batches": _each_step(
