@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 from collections.abc import Mapping, Sequence
@@ -37,13 +38,16 @@ class Schedules:
             self._first = rate
 
     def facts(self, optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:
-        """A row for each plateau schedule, each by a function of the user's and each that was never stepped."""
+        """A row for each plateau schedule, each by a function of the user's, each that knows for how many steps it was
+        planned, and each that was never stepped."""
         has_schedule = any(getattr(each.step, "_wrapped_by_lr_sched", False) for each in optimizers)
         if not (self._has_changed or (has_schedule and self._steps >= _FEWEST_STEPS)) or not optimizers:
             return []
         found = [held for held in map(_attributes, gc.get_referrers(*optimizers)) if held is not None]
         rows = [_of_plateau(held) for held in found if all(name in held for name in _PLATEAU)]
         rows += [{"kind": "lambda"} | _rates(held) for held in found if "lr_lambdas" in held]
+        planned = [row | {"kind": "planned", "steps": self._steps} for row in map(_plan, found) if row]
+        rows += [row for row in planned if all(math.isfinite(row[name]) for name in ("planned", "done", "peak"))]
         others = [held for held in found if "base_lrs" in held]
         if others and not self._has_changed and all(_is_new(held) for held in others):
             rows += [{"kind": "schedule", "steps": self._steps} | _rates(held) for held in others]
@@ -68,6 +72,26 @@ def _of_plateau(held: Mapping[str, Any]) -> dict[str, Any]:
     numbers = {name: _number(held[name]) for name in _PLATEAU if name != "mode"}
     known = {name: value for name, value in numbers.items() if math.isfinite(value)}
     return {"kind": "plateau", "mode": str(held["mode"])} | known
+
+
+def _plan(held: Mapping[str, Any]) -> dict[str, Any]:
+    """How many steps a schedule was planned for and has made, and the largest rate that it was made for.
+
+    OneCycleLR and the functions of transformers know it; {} of others.
+    """
+    functions, group = held.get("lr_lambdas"), _first_group(held.get("optimizer"))
+    known = functions if isinstance(functions, list) else []
+    given = next((each.keywords for each in known if isinstance(each, functools.partial)), {})
+    planned = held.get("total_steps", given.get("num_training_steps"))
+    base = held.get("base_lrs")
+    peak = group.get("max_lr", base[0] if isinstance(base, list) and base else None)
+    row = {"planned": _number(planned), "done": _number(held.get("last_epoch")), "peak": _number(peak)}
+    return {} if math.isnan(row["planned"]) else row
+
+
+def _first_group(optimizer: Any) -> Mapping[str, Any]:
+    groups = getattr(optimizer, "param_groups", None)
+    return groups[0] if isinstance(groups, list) and groups and isinstance(groups[0], dict) else {}
 
 
 def _rates(held: Mapping[str, Any]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from tests.faults import (
     flat_faults,
     leaking_faults,
     loss_faults,
+    planned_faults,
     policy_faults,
     replay_faults,
     rewritten_faults,
@@ -38,8 +39,8 @@ from tests.faults.odd_loops import judged
 assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
 assert data_faults and setup_faults and whole_number_faults and loss_faults and vanishing_faults
 assert axis_faults and typical_faults and leaking_faults and shape_faults and sequence_faults and singular_faults
-assert cast_faults and flat_faults and replay_faults and shift_faults and signal_faults and sorted_faults
-assert policy_faults
+assert cast_faults and flat_faults and planned_faults and policy_faults and replay_faults
+assert shift_faults and signal_faults and sorted_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)

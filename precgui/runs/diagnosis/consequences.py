@@ -60,6 +60,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "one-class": (*_LEARNS_NOTHING, *_NO_GRADIENTS, "constant-output", "dead-units"),
     "plateau-mode": ("rate-vanished", "no-progress"),
     "schedule-not-stepped": ("no-progress",),
+    "schedule-stepped-rarely": _STAYS,
     "rate-as-factor": (*_LEARNS_NOTHING, "lost-updates", "stagnation"),
     "validated-in-training-mode": ("over-fitting", "batch-norm-gap"),
     "uneven-terms": (*_LEARNS_NOTHING, "rate-too-high", "dead-units"),

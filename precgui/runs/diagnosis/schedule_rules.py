@@ -14,6 +14,9 @@ from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence
 
+_RARE = "schedule-stepped-rarely"
+_FEWEST_STEPS, _AS_PLANNED = 100, 0.01  # of a run; relative: planned steps and those of the run
+_RARELY, _NEVER_REACHED = 5, 0.5  # steps of the run for one of the schedule; of the planned rate
 _SAME_CUT = 0.01  # between the quotient of two rates and the factor of a schedule
 _SAME_NUMBER = 1e-5  # relative: a loss as it was recorded and as a schedule got it
 _BETTER = 0.95  # of the worst value: what has become better since
@@ -179,8 +182,49 @@ def schedule_not_stepped(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def schedule_stepped_rarely(m: Measurements) -> Answer:
+    """A schedule that was planned for all steps of the run, and made one of many: the rate stays where it warms up."""
+    rows = [row for row in m.fact_rows("schedules") if row.get("kind") == "planned"]
+    rates = m.lr[np.isfinite(m.lr)]
+    if not m.own_loop or not rows or not len(rates) or m.n < _FEWEST_STEPS:
+        return None
+    largest = float(rates.max())
+    for row in rows:
+        planned, done, peak = whole(row, "planned"), whole(row, "done"), number(row, "peak")
+        steps = whole(row, "steps")
+        is_planned = steps > 0 and abs(planned - steps) <= _AS_PLANNED * steps
+        if is_planned and 0 < _RARELY * done <= steps and 0 < largest < _NEVER_REACHED * peak:
+            return [_of_rare_steps(m, planned, done, largest, peak)]
+    return RuledOut(
+        _RARE,
+        L_("because no schedule that was planned for as many steps as the run has was stepped in few of them only"),
+    )
+
+
+def _of_rare_steps(m: Measurements, planned: int, done: int, largest: float, peak: float) -> Finding:
+    proof = Evidence(
+        L_("steps that the schedule was planned for = steps of the run (1 %), steps of the schedule <= 1/5 of them, "
+           "and max(lr) < 0.5 of the planned rate"),
+        {"planned": planned, "done": done, "steps": m.n, "lr_max": largest, "peak": peak},
+        Sentence(
+            "The schedule was planned for {planned} steps, as many as the optimizer made, and was stepped {done} "
+            "times. Its rate was to rise to {peak:.3g}, and was {largest:.3g} at most.",
+            planned=planned, done=done, peak=peak, largest=largest,
+        ),
+        *m.log_of(Sentence("learning rate"), m.lr, 10),
+    )  # fmt: skip
+    return Finding(
+        _RARE, "warning",
+        L_("The schedule of the rate is planned in steps and stepped in epochs: the rate never comes to its height"),
+        int(m.steps[0]), int(m.steps[-1]), (proof,),
+        L_("Call scheduler.step() behind each optimizer.step(), or plan the schedule in epochs."),
+        0.95, "torch.optim.lr_scheduler.OneCycleLR documentation", certainty="exact", blame=IN_ANY_FORMAT,
+    )  # fmt: skip
+
+
 RULES = (
     Rule("plateau-mode", "C", L_("Does a plateau schedule wait for the right direction?"), plateau_mode),
     Rule("rate-as-factor", "C", L_("Is the answer of a schedule a factor?"), rate_as_factor),
     Rule("schedule-not-stepped", "C", L_("Is the schedule of the rate stepped?"), schedule_not_stepped),
+    Rule(_RARE, "C", L_("Is the schedule stepped as often as it was planned?"), schedule_stepped_rarely),
 )

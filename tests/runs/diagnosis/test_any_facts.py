@@ -187,6 +187,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "schedules": [
         {"kind": "plateau", "mode": "max", "best": 2.3, "last_epoch": 2, "factor": 1.0, "patience": 10},
         {"kind": "schedule", "rate": 1e-3, "base_rate": 0.1},
+        {"kind": "planned", "planned": 200, "done": 10, "steps": 200, "peak": 1.0},
         {"kind": "lambda", "rate": 1e-4, "base_rate": 0.01},
     ],
     "kept_statistics": [{"step": 2, "module": "0"}],
