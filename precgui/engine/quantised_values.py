@@ -46,7 +46,7 @@ class QuantisedValues(Watcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self._made = TensorMarks[_Scaled | bool]()  # False: made of something else, within the model
+        self._made = TensorMarks[_Scaled | bool]()  # else: made within the model, of something that learns or not
 
     @torch.no_grad()
     def observe(self, call: OperationCall) -> None:
@@ -61,14 +61,15 @@ class QuantisedValues(Watcher):
             return
         is_cast = call.name in CASTS and out.dtype in _EIGHT_BITS
         known = self._of(first) if module is not None and not in_optimizer else None
-        learns = first.requires_grad or (known is not None and known.clipped is not None)
+        is_learned = first.requires_grad or self._made.get(first) is True  # autograd functions hide that a result is
+        learns = is_learned or (known is not None and known.clipped is not None)
         if is_cast or (name in ROUNDINGS and learns and module is not None):
             to_float = is_cast and out.is_floating_point()
             counts = known if known is not None and (to_float or not known.of_relu) else None
             self._note(module, in_optimizer, dtype_name(out.dtype) if is_cast else name, counts)
         if module is None or in_optimizer:
             return
-        self._made[out] = self._next(name, call.func, args, out, known)
+        self._made[out] = self._next(name, call.func, args, out, known) or (is_learned and name != "detach")
         after = self._made.get(out)
         if name in _CLIPPING and isinstance(after, _Scaled) and after.is_rounded and not after.of_relu:
             self._note(module, in_optimizer, "round", after)

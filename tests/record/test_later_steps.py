@@ -19,6 +19,7 @@ from precgui.engine.cancellation import Cancellations
 from precgui.engine.early_divisions import EarlyDivisions
 from precgui.engine.torch_private import TorchDispatchMode, dispatch_modes, operation_name
 from precgui.engine.watcher import OperationCall
+from precgui.runs.file.reader import open_run
 
 
 class _NoRecorder:
@@ -234,3 +235,40 @@ def test_that_a_number_that_learns_is_read_without_a_warning() -> None:
             watcher.observe(OperationCall(divide, "div", (half, number), {}, half / number.detach(), None))
     finally:
         torch.set_warn_always(False)
+
+
+class _Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(_context: Any, weight: torch.Tensor) -> torch.Tensor:
+        return (weight * 16).round() / 16
+
+    @staticmethod
+    def backward(_context: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+
+class _RoundsItsWeights(nn.Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(inputs, _Rounded.apply(self.weight), self.bias)
+
+
+class _RoundsWhatIsRead(nn.Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        (inputs.detach() * 16).round()
+        (self.weight.detach() * 16).round()
+        return super().forward(inputs)
+
+
+@pytest.mark.parametrize(("layer", "is_rounded"), [(_RoundsItsWeights, True), (_RoundsWhatIsRead, False)])
+def test_that_rounding_within_an_autograd_function_is_seen(tmp_path: Path, layer: Any, is_rounded: bool) -> None:
+    model = nn.Sequential(layer(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with precgui.Recorder(tmp_path / "run.h5", model, optimizer) as recorder:
+        for _ in range(4):
+            loss = nn.functional.cross_entropy(model(torch.randn(32, 8)), torch.randint(4, (32,)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    with open_run(tmp_path / "run.h5") as run:
+        assert bool(run.environment.get("quantised_values")) is is_rounded

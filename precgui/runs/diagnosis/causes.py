@@ -245,8 +245,11 @@ def _of_data(m: Measurements, origin: Origin) -> Cause:
 
 
 def _of_input(m: Measurements, origin: Origin) -> Cause:
-    """The first module's output is bad and its weights are not: so is its input, or its input is beyond FP16."""
-    decided = blame_of(m, origin.step)
+    """The first module's output is bad and its weights are not: so is its input, or its input is beyond FP16.
+
+    Where the same pass is finite in FP32, what the model was given is finite: operations before the module made it.
+    """
+    decided, low = blame_of(m, origin.step), narrow_range(m)
     proof = Evidence(
         L_("first module: output not finite, weights finite"), {"step": origin.step, "module": origin.module},
         Sentence(
@@ -254,10 +257,24 @@ def _of_input(m: Measurements, origin: Origin) -> Cause:
             step=origin.step, module=origin.module,
         ),
     )  # fmt: skip
+    if decided.answer is True and not low:
+        return Cause(
+            "undefined-operation",
+            Sentence(
+                "operations in 16 bits before {module} make NaN or Inf in step {step}",
+                module=origin.module, step=origin.step,
+            ),
+            Sentence(
+                "Compute what comes before {module} in FP32: suspect is a sum, a square or a product beyond 65504, or "
+                "a division by what is 0 in 16 bits.",
+                module=origin.module,
+            ),
+            (proof, *decided.evidence), origin.module, confidence=0.85, certainty=decided.certainty, blame=decided,
+        )  # fmt: skip
     return Cause(
         "data-not-finite",
         Sentence("the inputs of step {step} hold NaN or Inf, or are beyond FP16", step=origin.step)
-        if decided.answer is not False and narrow_range(m) else Sentence(
+        if decided.answer is not False and low else Sentence(
             "the inputs of step {step} hold NaN or Inf",
             step=origin.step,
         ),

@@ -205,7 +205,8 @@ def scheduler_ahead(m: Measurements) -> Answer:
     if not m.own_loop or not m.skipped.any() or m.n < 3:
         return None
     inside = m.skipped[:-1]
-    moved = np.diff(m.lr) != 0
+    moves = np.diff(m.lr)
+    moved = np.isfinite(moves) & (moves != 0)  # a rate that is not known is NaN
     usual = float(moved[~inside].mean()) if (~inside).any() else 0.0
     ahead = int((inside & moved).sum())
     if usual < 0.5 or ahead < 0.5 * inside.sum() or not ahead:

@@ -43,6 +43,19 @@ def test_that_nan_in_16_bits_is_decided_only_by_a_repetition_in_fp32(
     assert bool(found.needs) is (blame is None)
 
 
+@pytest.mark.parametrize("finite", [True, False])
+def test_that_inputs_are_not_blamed_for_what_is_finite_in_fp32(finite: bool) -> None:
+    """The model may compute in 16 bits before its first module."""
+    kind = "torch.nn.modules.linear.Linear"
+    modules = ModelDescribed(0.0, (ModuleInfo("a", kind, 0), ModuleInfo("b", kind, 1)), ())
+    events = [modules, *steps(NAN_AT_10), tensors(10, "activation", {"a": {"nan": 3.0}, "b": {"nan": 3.0}})]
+    found = first(events, "bf16-amp", **repetition(finite))
+    assert (found.rule, found.precision_is_to_blame) == (
+        ("undefined-operation", True) if finite else ("data-not-finite", False)
+    )
+    assert ("before a make NaN or Inf" in found.title) is finite
+
+
 @pytest.mark.parametrize(("operation", "blame"), [({"fp16": 1}, None), ({"fp32": 1}, False)])
 def test_that_a_loss_of_nan_is_undecided_where_operations_ran_in_16_bits(
     operation: dict[str, int], blame: bool | None

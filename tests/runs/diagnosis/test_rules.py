@@ -112,6 +112,12 @@ def test_that_a_scheduler_that_ran_ahead_is_told_by_the_rate_of_skipped_steps() 
         assert ("scheduler-ahead" in {found.rule for found in diagnose(run_of(events, "fp16-amp"))}) is expected
 
 
+def test_that_a_rate_that_is_not_known_did_not_run_ahead() -> None:
+    skipped = [float(i < 12) for i in range(40)]
+    events = steps(FALLING[:40], skipped=skipped, lr=[math.nan] * 40)
+    assert "scheduler-ahead" not in {found.rule for found in diagnose(run_of(events, "fp16-amp"))}
+
+
 @pytest.mark.parametrize(
     ("before", "update", "rule"),
     [(10.0, 6790.0, "divergence"), (10.0, 0.1, "undefined-operation"), (0.0, 5.0, "undefined-operation")],
