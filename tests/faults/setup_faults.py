@@ -216,3 +216,67 @@ def rounded_in_the_forward_pass_of_the_model(opened: Open) -> None:
 @healthy
 def rounded_with_an_estimator(opened: Open) -> None:
     _round(opened, estimate=True)
+
+
+def _learn(opened: Open, model: nn.Module, rate: float = 3e-3) -> None:
+    optimizer = torch.optim.Adam(model.parameters(), rate)
+    recorder = opened(model, optimizer)
+    for x, y in batches(60):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+def _zeroed(model: nn.Module, *kinds: type[nn.Module]) -> nn.Module:
+    for module in model.modules():
+        if isinstance(module, kinds):
+            for parameter in module.parameters():
+                nn.init.zeros_(parameter)
+    return model
+
+
+@fault("zero-weights", "3 layers begin as zeros", "at random", False)
+def all_weights_begin_as_zeros(opened: Open) -> None:
+    _learn(opened, _zeroed(network(), nn.Linear))
+
+
+@fault("zero-weights", "2 layers begin as zeros", "at random", False)
+def own_parameters_begin_as_zeros(opened: Open) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Parameter(torch.zeros(24, 32))
+            self.last = nn.Parameter(torch.zeros(32, 6))
+            self.bias = nn.Parameter(torch.zeros(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x @ self.first).tanh() @ self.last + self.bias
+
+    _learn(opened, Own())
+
+
+@healthy
+def the_last_layer_begins_as_zeros(opened: Open) -> None:
+    model = network()
+    last = [each for each in model.modules() if isinstance(each, nn.Linear)][-1]
+    _zeroed(last, nn.Linear)
+    _learn(opened, model)
+
+
+@healthy
+def branches_beside_the_identity_begin_as_zeros(opened: Open) -> None:
+    """As Fixup and ReZero do: the last layer of each branch."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.last = nn.Linear(32, 32), nn.Linear(32, 32)
+            _zeroed(self.last, nn.Linear)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = x + self.last(self.body(x).relu())
+            return out
+
+    _learn(opened, nn.Sequential(nn.Linear(24, 32), Block(), Block(), Block(), nn.Linear(32, 6)))

@@ -87,6 +87,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "no-gradients",
         "gradient-underflow",
     ),
+    "zero-weights": (*_LEARNS_NOTHING, "weights-unchanged", "dead-units", "constant-output", "vanishing-gradients"),
     "gradients-not-cleared": (*_CLIMBS, "no-progress", "dead-units"),
     "epsilon-vanishes": ("moments-underflow", "optimizer-in-fp16"),
     "moments-underflow": (

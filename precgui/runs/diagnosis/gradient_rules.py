@@ -14,7 +14,7 @@ from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Find
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.diagnosis.zero_gradient_rules import of_cleared, of_none
+from precgui.runs.diagnosis.zero_gradient_rules import of_cleared, of_none, zero_factors
 from precgui.runs.recorded_facts import text, whole
 from precgui.sentences import L_, Sentence
 
@@ -171,6 +171,9 @@ def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str])
     rounded = {text(row, "tensor") for row in m.fact_rows("rounded_weights")}
     if len(rounded & set(names)) > len(names) / 2:
         return _rounded_away(m, proof, names)
+    zeros = [name for name in zero_factors(m) if name in names]
+    if len(zeros) > 1:
+        return _behind_zero_weights(m, proof, zeros)
     lost = _reached_by_others(gradients, names)
     blame = blame_of_symptom(m)
     if lost or m.fact_rows("lost_values"):
@@ -194,6 +197,28 @@ def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str])
         ),
         0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), tuple(names[:20]),
         certainty="exact" if blame.answer is not None else "estimate", blame=blame,
+    )  # fmt: skip
+
+
+def _behind_zero_weights(m: Measurements, proof: Evidence, names: list[str]) -> Finding:
+    """Matrices that began as zeros: each has the gradient times the others, and so stays zero."""
+    begun = Evidence(
+        L_("max |w| = 0 in every recorded step, of two matrices that learn or more"), {"matrices": len(names)},
+        Sentence(
+            "All elements of {name_count} weights are zero in each recorded step: {names}.",
+            name_count=len(names), names=", ".join(names[:5]),
+        ),
+    )  # fmt: skip
+    return Finding(
+        "zero-weights", "error",
+        Sentence("The weights of {name_count} layers begin as zeros and stay so", name_count=len(names)),
+        int(m.steps[0]), int(m.steps[-1]), (begun, proof),
+        L_(
+            "Initialise weights at random, as the layers of torch do (torch.nn.init.kaiming_uniform_); biases, and the "
+            "last layer alone, may begin as zeros."
+        ),
+        0.95, "Goodfellow et al. 2016, Deep Learning, section 8.4", module_of(names[0], "weight"), tuple(names[:20]),
+        blame=Blame(False, L_("each of two factors is exactly zero, as it was before the first step")),
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def zero_gradients(m: Measurements) -> Answer:
     flushed, dead = _flushed(m), _dead_end(m)
     if flushed is False and dead:
         return [_behind_zeros(m, dead, share, int(known.sum()))]
-    if flushed is False and _reach_modules(m) and not _zero_factors(m):
+    if flushed is False and _reach_modules(m) and not zero_factors(m):
         return [_made_zero(m, share, int(known.sum()))]
     proof = Evidence(
         L_("|g| = 0 in > 90 % of the steps"), {"share": share, "steps": int(known.sum())},
@@ -50,7 +50,7 @@ def zero_gradients(m: Measurements) -> Answer:
     blame = blame_of_symptom(m, L_("gradients of activations (record.activation_gradients_every)"))
     if flushed:
         blame = BEYOND_RANGE
-    elif _zero_factors(m) and flushed is False:
+    elif zero_factors(m) and flushed is False:
         blame = Blame(False, L_("each of two factors is exactly zero, as it was before the first step"))
     title = Sentence("All gradients are zero: {reason}", reason=reason)
     return [
@@ -211,7 +211,7 @@ def _made_zero(m: Measurements, share: float, steps: int) -> Finding:
 
 def _reason(m: Measurements, flushed: bool | None) -> tuple[str, str]:
     """Why all gradients are zero, and the fix."""
-    if (names := _zero_factors(m)) and flushed is False:
+    if (names := zero_factors(m)) and flushed is False:
         return (
             Sentence(
                 "{name} and {name2} begin at zero, and each has the gradient times the other",
@@ -240,7 +240,7 @@ def _reason(m: Measurements, flushed: bool | None) -> tuple[str, str]:
     return reason, L_("Scale the loss (torch.amp.GradScaler), or use BF16.")
 
 
-def _zero_factors(m: Measurements) -> tuple[str, ...]:
+def zero_factors(m: Measurements) -> tuple[str, ...]:
     """Matrices that learn and are zero in every recorded step, where there are two or more."""
     table = m.table("weight")
     if table is None:
