@@ -46,7 +46,7 @@ class QuantisedValues(Watcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self._made = TensorMarks[_Scaled | bool]()  # else: made within the model, of something that learns or not
+        self._made = TensorMarks[_Scaled | bool]()  # True: made in the model of what learns, False: of else
 
     @torch.no_grad()
     def observe(self, call: OperationCall) -> None:

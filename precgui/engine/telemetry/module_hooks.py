@@ -223,45 +223,43 @@ class Outputs:
                 tensor.register_hook(_GradientHook(self, name + path))
 
 
-class _EntranceHook(Hook):
-    """Called by the model when its forward pass begins."""
+class _ModelHook(Hook):
+    """Called by the model itself, as its forward pass begins or ends."""
 
     __slots__ = ("_outputs",)
 
     def __init__(self, outputs: Outputs) -> None:
         super().__init__(outputs.guard)
         self._outputs = outputs
+
+
+class _EntranceHook(_ModelHook):
+    """Called by the model when its forward pass begins."""
+
+    __slots__ = ()
 
     def __call__(self, _module: nn.Module, _inputs: Any) -> None:
         if self._outputs.watching and not torch.compiler.is_compiling():
             self._outputs.entered()
 
 
-class _StateHook(Hook):
+class _StateHook(_ModelHook):
     """Called by a model with classes of one's own when its forward pass begins.
 
     It stays where there is nothing to keep: a compiled model would be compiled anew without it.
     """
 
-    __slots__ = ("_outputs",)
-
-    def __init__(self, outputs: Outputs) -> None:
-        super().__init__(outputs.guard)
-        self._outputs = outputs
+    __slots__ = ()
 
     def __call__(self, _module: nn.Module, _inputs: Any) -> None:
         if self._outputs.watching and not torch.compiler.is_compiling():
             self._outputs.keep_state()
 
 
-class _ReturnHook(Hook):
+class _ReturnHook(_ModelHook):
     """Called by the model with what it was given and what it returns."""
 
-    __slots__ = ("_outputs",)
-
-    def __init__(self, outputs: Outputs) -> None:
-        super().__init__(outputs.guard)
-        self._outputs = outputs
+    __slots__ = ()
 
     def __call__(self, _module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
         if self._outputs.watching and not torch.compiler.is_compiling():

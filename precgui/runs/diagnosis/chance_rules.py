@@ -332,9 +332,8 @@ class _Forgotten:
 
     @property
     def is_at_chance(self) -> bool:
-        return (
-            self.classes > 2 and self.late >= _BEST * self.equal
-        )  # a judge of true and false is there when all is well
+        """Whether nothing was learnt; False of two classes: a judge of true and false is there when all is well."""
+        return self.classes > 2 and self.late >= _BEST * self.equal
 
 
 def _forgotten_of(m: Measurements, order: _Order) -> _Forgotten | None:
