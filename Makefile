@@ -24,11 +24,15 @@ QUICK := tests/config tests/test_layers.py tests/formats tests/hardware tests/li
 	$(filter-out %/test_damage.py %/test_writer.py %/test_bombs.py %/test_what_if_of_a_run.py, \
 	$(wildcard $(addprefix tests/runs/,test_*.py file/test_*.py speedup/test_*.py tensorboard/test_*.py tensors/test_*.py)))
 
+# What runs differently where libraries, fonts, compilers or Python are others: a fourth of the time of all.
+MACHINE := tests/cli tests/gui tests/hardware tests/process $(addprefix tests/engine/,profile test_compile.py) \
+	$(wildcard tests/test_*.py)
+
 # The rooms that these tests are about, and the share of their lines that may not fall.
 COVERED := $(addprefix --cov=precgui.,config formats hardware lint planner runs) --cov-report= --cov-fail-under=80
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick pretended places layout faults test-avx2 gpu check format bench constraints words digits examples screenshots sizes wheel clean
+.PHONY: help run test quick pretended places layout faults test-avx2 test-machine gpu check format bench constraints words digits examples screenshots sizes wheel clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -62,6 +66,10 @@ quick: $(READY) ## run the tests that need no training, in about a minute
 
 test-avx2: $(READY) ## run the numeric tests as on a processor without AVX-512 and VNNI
 	@$(AVX2) $(PYTEST) $(NUMERIC) $(ARGS)
+
+test-machine: $(READY) ## run the tests of what depends on the machine
+	@packaging/system-libraries.sh offscreen
+	@$(PYTEST) $(MACHINE) $(ARGS)
 
 check: $(READY) ## style, types, layers, pictures older than their sources, and the lines that the quick tests run
 	$(BIN)/ruff check .

@@ -209,3 +209,17 @@ def test_that_an_old_python_is_named_in_one_sentence(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert result.stdout == ""
     assert re.fullmatch(r"precgui needs Python 3\.11.* found Python 3\.9\.2; .*\n", result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("left_s", "suite_s", "targets"),
+    [
+        (3600, 1050, "run test"),  # a machine on which all of CI takes 40 minutes
+        (1700, 2700, "run test-machine"),  # the slowest one that was seen
+        (900, 2700, "run"),
+        (300, 3600, ""),
+    ],
+)
+def test_that_a_new_machine_gets_the_commands_that_the_time_has_room_for(left_s: int, suite_s: int, targets: str) -> None:
+    command = [ROOT / "packaging" / "targets-in-time.sh", str(left_s), str(suite_s)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == targets

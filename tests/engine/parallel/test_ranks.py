@@ -42,8 +42,6 @@ RUNS = {
     "pruned": ["pruning.method=magnitude", "pruning.start=1", "pruning.end=3", "pruning.every=1"],
     "adapters": ["adapter.kind=lora", "adapter.targets=blocks", "base.format=nf4", "base.train_steps=2"],
     "schedule": ["precision_schedule=step:3=bf16-amp"],
-    "other data": [],
-    "failing rank": [],
     "shards off-load": ["parallel.strategy=fsdp", "parallel.offload=true"],
 }
 PARAMETERS = 464384
@@ -81,18 +79,20 @@ def config_of(name: str) -> RunConfig:
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    runs = [config_of(name).model_dump() for name in RUNS]
-    runs.append({**runs[0], "of_other_ranks": {**runs[0], "seed": 1}})
+    runs = {name: config_of(name).model_dump() for name in RUNS}
+    plain = runs["fp32"]
     kept = tmp_path_factory.mktemp("kept")
-    own_record = {**runs[0]["record"], "snapshot_to": str(kept / "run")}
-    own_train = {**runs[0]["train"], "save_to": str(kept / "run.safetensors")}
-    runs.append({**runs[0], "record": own_record, "train": own_train, "of_other_ranks": runs[0]})
+    own_record = {**plain["record"], "snapshot_to": str(kept / "run")}
+    own_train = {**plain["train"], "save_to": str(kept / "run.safetensors")}
     (kept / "own.py").write_text(OWN_DATA)
-    for name, function in (("other data", "make_task"), ("failing rank", "make_failing")):
-        own = runs[[*RUNS].index(name)]
-        own |= {"task": f"{kept / 'own.py'}:{function}", "model": {**own["model"], "name": "auto"}}
-    told = run_all(runs, 2, tmp_path_factory.mktemp("ranks"), port)
-    return dict(zip([*RUNS, "other seed", "other record"], told, strict=True))
+    own = {**plain, "model": {**plain["model"], "name": "auto"}}
+    runs["other seed"] = {**plain, "of_other_ranks": {**plain, "seed": 1}}
+    runs["other record"] = {**plain, "record": own_record, "train": own_train, "of_other_ranks": plain}
+    runs["other data"] = {**own, "task": f"{kept / 'own.py'}:make_task"}
+    # The last one: as in a real run, the process of a rank that fails ends, and the other rank need not wait in vain.
+    runs["failing rank"] = {**own, "task": f"{kept / 'own.py'}:make_failing"}
+    told = run_all([*runs.values()], 2, tmp_path_factory.mktemp("ranks"), port)
+    return dict(zip(runs, told, strict=True))
 
 
 def field(result: dict[str, Any], kind: str, name: str) -> list[float]:
