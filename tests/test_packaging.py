@@ -220,6 +220,6 @@ def test_that_an_old_python_is_named_in_one_sentence(tmp_path: Path) -> None:
         (300, 3600, ""),
     ],
 )
-def test_that_a_new_machine_gets_the_commands_that_the_time_has_room_for(left_s: int, suite_s: int, targets: str) -> None:
+def test_that_a_new_machine_gets_what_the_time_has_room_for(left_s: int, suite_s: int, targets: str) -> None:
     command = [ROOT / "packaging" / "targets-in-time.sh", str(left_s), str(suite_s)]
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == targets
