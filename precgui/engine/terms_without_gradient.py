@@ -21,7 +21,7 @@ _MEETINGS = {"mul", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "
 _PRODUCTS = {"mul", "div", "pow", "mm", "addmm", "bmm", "baddbmm", "mv", "dot", "linear", "addcmul", "where"}
 _SCALINGS = {"mul", "div", "neg", "mean", "sum"}
 _DETACHED = "detach"
-_MOST_CUTS = 64  # of a step
+_MOST_CUTS = 1024  # of a step; autograd detaches the result of each sigmoid and softmax, too
 
 
 @dataclass(eq=False)

@@ -51,6 +51,28 @@ def an_overlap_of_thresholded_answers(opened: Open) -> None:
     _learn(opened, loss_of)
 
 
+@fault("term-without-gradient", "argmax keeps it from the weights", "in place of argmax")
+def a_distance_of_the_most_likely_grade_behind_many_gates(opened: Open) -> None:
+    """Autograd detaches the result of each of the 80 sigmoids for itself."""
+
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(_FEATURES, 16), nn.Linear(16, _CLASSES)
+            self.gates = nn.ModuleList(nn.Linear(16, 16) for _ in range(80))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.up(x)
+            for gate in self.gates:
+                x = x + 0.05 * gate(x).sigmoid()
+            return self.down(x)
+
+    def loss_of(out: Tensor, y: Tensor, x: Tensor) -> Tensor:
+        return F.mse_loss(out.argmax(1).float(), y.float()) + 1e-3 * out.square().mean()
+
+    _learn(opened, loss_of, Gated())
+
+
 @fault("term-without-gradient", "round keeps it from the weights", "the number in place of its rounding")
 def rounded_answers_and_nothing_else(opened: Open) -> None:
     """torch gives a rounding a gradient of zero, and does not complain."""
