@@ -59,6 +59,7 @@ class LostValues(Watcher):
             share = float((known & (after == 0)).sum() / known.sum().clamp_min(1))
             if share > _MOSTLY and int(known.sum()) >= _FEWEST:
                 self._note("cast", out, share, float(before.abs().max()), module)
+            self._overflows(before, after, module)
         is_data = (module is None or torch.is_grad_enabled()) and address_of(source) not in self._weights
         if is_data and _loses_spread(source, out) and (share := _worst_column(source, out)) > _COARSE:
             self._note("coarse cast", out, share, float(before.abs().max()), module)
@@ -67,6 +68,16 @@ class LostValues(Watcher):
             share = float(in_fp64(in_fp64(after) != exact).mean())
             if share > _SOME:
                 self._note("wrapped cast", out, share, float(in_fp64(before).abs().max()), module)
+
+    def _overflows(self, before: Tensor, after: Tensor, module: str | None) -> None:
+        """Note the first cast that makes Inf of finite numbers. -Inf is what a mask becomes, and is meant."""
+        beyond, key = before.isfinite() & (after == torch.inf), ("overflowing cast", module)
+        if key not in self._rows and self._has_room(key) and bool(beyond.any()):
+            self._rows[key] = {
+                "operation": "overflowing cast", "format": "fp16", "share": float(in_fp64(beyond).mean()),
+                "largest": float(before[beyond].max()), "module": module, "step": self._step, "count": 1,
+                "numbers": after.numel(), "infinite": int(beyond.sum()),
+            }  # fmt: skip
 
     def _computed(self, name: str, args: Any, out: Tensor, module: str | None) -> None:
         """Sums, differences and products of integers in the format of their operands, which wraps around."""

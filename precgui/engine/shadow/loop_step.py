@@ -15,6 +15,7 @@ from precgui.engine.dtype_names import dtype_name
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.attribution import distance, norm
 from precgui.engine.shadow.blockwise import created_bytes
+from precgui.engine.shadow.choices import ChoiceComparison
 from precgui.engine.shadow.error_kinds import cancelled, named_operations
 from precgui.engine.shadow.left_out import left_out_by
 from precgui.engine.shadow.loop_tape import LoopTape, Stage, Used
@@ -126,7 +127,13 @@ class _Examination:
             raise EngineError(
                 Sentence("its last backward pass begins with {count} numbers, not with one loss", count=first.numel())
             )
-        table = replay_exact(tape, [*ids, loss], visit=self._clock.begin(len(tape.operations)))
+        clock, choices = self._clock.begin(len(tape.operations)), ChoiceComparison(tape)
+
+        def visit(operation: TapeOp, outputs: list[Any]) -> None:
+            clock(operation)
+            choices(operation, outputs)
+
+        table = replay_exact(tape, [*ids, loss], visit=visit)
         replay_s = self._clock.now() - begun
         low = math.nan if first is None else float(first)
         exact = [table[id] for id in ids]
@@ -136,6 +143,8 @@ class _Examination:
             "loss": low, "loss_fp64": float(table[loss]), "finite": is_finite, "finite_in_fp64": exact_is_finite,
             "replay_s": replay_s,
         }  # fmt: skip
+        if tied := choices.rows():
+            row["choices"] = tied
         error = math.nan
         if is_finite and exact_is_finite:
             error = distance([each.gradient for each in used], exact)

@@ -1,4 +1,4 @@
-"""Why a step is not finite: a cast to FP8 that made Inf or NaN out of finite numbers."""
+"""Why a step is not finite: a cast to FP8, or of data to FP16, that made Inf or NaN out of finite numbers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 from precgui.formats.registry import get
 from precgui.runs.diagnosis import origin
+from precgui.runs.diagnosis.analysis import percent
 from precgui.runs.diagnosis.blame import blame_of
-from precgui.runs.diagnosis.findings import COMPARED, Cause, Evidence
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, Cause, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
-from precgui.runs.recorded_facts import fp32_repetition, number, text
+from precgui.runs.recorded_facts import fp32_repetition, number, text, whole
 from precgui.sentences import L_, Sentence, together
 
 RULE = "overflowing-cast"
@@ -38,6 +39,39 @@ def of_cast(m: Measurements, place: int) -> Cause | None:
         if text(row, "format") in _FORMATS and (from_there or origin.of_loss(m, place).module == module):
             return _cause(m, step, row, module)
     return None
+
+
+def casts_of_data(m: Measurements) -> list[Mapping[str, Any]]:
+    """The casts of data to FP16 that made Inf, as they were seen in a watched step."""
+    return [row for row in m.fact_rows("lost_values") if row.get("operation") == "overflowing cast"]
+
+
+def of_data(m: Measurements, proof: Evidence) -> Cause | None:
+    """The cause of a step whose model gets Inf: in a watched step it got as many as a cast of data to FP16 made."""
+    inputs = [(whole(row, "step"), whole(row, "numbers"), whole(row, "infinite"), whole(row, "nan"))
+              for row in m.fact_rows("broken_batches")]  # fmt: skip
+    casts = [row for row in casts_of_data(m)
+             if (whole(row, "step"), whole(row, "numbers"), whole(row, "infinite"), 0) in inputs]  # fmt: skip
+    if not casts:
+        return None
+    row = casts[0]
+    share, largest, limit = number(row, "share"), number(row, "largest"), float(get("fp16").max_finite)
+    cast = Evidence(
+        L_("the operand of a cast to FP16 is finite and without a graph, its result is Inf"),
+        {"step": whole(row, "step"), "largest": largest, "limit": limit, "share": share},
+        Sentence(
+            "In step {step} a cast to FP16 makes Inf of {share} of finite numbers, which reach {largest:.6g}; FP16 "
+            "ends at {limit:.0f}. The model gets {count} Inf in that step, as many as the cast made.",
+            step=whole(row, "step"), share=percent(share), largest=largest, limit=limit, count=whole(row, "infinite"),
+        ),
+    )  # fmt: skip
+    return Cause(
+        RULE, Sentence("a cast of data to FP16 makes Inf of numbers up to {largest:.4g}", largest=largest),
+        L_(
+            "Keep these numbers in FP32 or cast them to BF16, or bring them into range (other units, a logarithm, a "
+            "mean and a spread) before the cast."
+        ), (cast, proof), str(row.get("module") or ""), confidence=0.9, blame=BEYOND_RANGE,
+    )  # fmt: skip
 
 
 def _cause(m: Measurements, step: int, row: Mapping[str, Any], module: str) -> Cause:

@@ -33,7 +33,7 @@ from precgui.runs.diagnosis.blame import (
     vanished_epsilon,
 )
 from precgui.runs.diagnosis.broken_derivatives import broken_derivative
-from precgui.runs.diagnosis.cast_cause import of_cast
+from precgui.runs.diagnosis.cast_cause import casts_of_data, of_cast, of_data
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Cause, Evidence
 from precgui.runs.diagnosis.forward_cause import of_exponent, of_forward
 from precgui.runs.diagnosis.measurements import Measurements
@@ -181,7 +181,9 @@ def _of_given(m: Measurements, place: int) -> Cause | None:
     in_low = L_("In 16 bits 1 - x, products near 1 and sums near 1 are exactly 1, and what divides by them is Inf.")
     if (overflow := _overflows_by_itself(m, rows, step)) is not None:
         return replace(overflow, evidence=(*overflow.evidence, proof))
-    blame, vanished = UNDECIDED if low else _of_beginning(m), vanished_epsilon(m)
+    if (cast := of_data(m, proof)) is not None:
+        return cast
+    blame, vanished = UNDECIDED if low or casts_of_data(m) else _of_beginning(m), vanished_epsilon(m)
     if vanished is not None and not any(whole(row, "step") == step for row in m.fact_rows("broken_batches")):
         blame = Blame(True, COMPARED.proof, "", "estimate", (vanished,))
         fix = L_("Divide in FP32, where the epsilon that is added to the divisor is not zero.")
@@ -271,6 +273,10 @@ def _of_input(m: Measurements, origin: Origin) -> Cause:
             ),
             (proof, *decided.evidence), origin.module, confidence=0.85, certainty=decided.certainty, blame=decided,
         )  # fmt: skip
+    if decided.answer is False and casts_of_data(m):
+        if (cast := of_data(m, proof)) is not None:
+            return cast
+        decided = UNDECIDED
     return Cause(
         "data-not-finite",
         Sentence("the inputs of step {step} hold NaN or Inf, or are beyond FP16", step=origin.step)

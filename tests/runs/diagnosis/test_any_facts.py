@@ -39,6 +39,8 @@ EXACT = {
     "gradient_error": 0.9, "cause": CAUSE, "updates": UPDATES, "reads_ahead": False,
     "next_token": {"loss": 0.1, "hidden": 2.0, "others": 0.0, "position": 4, "sequences": 8},
     "softmax_over_batch": {"operation": "_softmax", "line": "a.py:5", "module": "", "samples": 8, "classes": 3},
+    "choices": [{"operation": "argmin", "line": "a.py:6", "module": "", "format": "bf16", "choices": 64,
+                 "candidates": 64, "changed": 0.9, "tied": 0.8, "regret": 0.5}],
 }  # fmt: skip
 NOT_FINITE = {
     "step": 40, "finite": False, "finite_in_fp64": False, "cause": {**CAUSE, "blame": False}, "narrow_inputs": False,
@@ -72,7 +74,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "broadcast_loss": [{"operation": "sub", "samples": 8, "step": 2, "column": "[8, 1]", "vector": "[8]"}],
     "lost_values": [
-        {"operation": "cast", **LOST, "step": 2}, {"operation": "coarse cast", **LOST, "step": 2},
+        {"operation": "cast", **LOST, "step": 2},
+        {"operation": "overflowing cast", **LOST, "numbers": 64, "infinite": 1, "step": 40},
+        {"operation": "coarse cast", **LOST, "step": 2},
         {"operation": "wrapped add", **LOST, "format": "uint8", "step": 2},
         {"operation": "coarse rounding", **LOST, **LEVELS, "step": 2},
         {"operation": "short_data", **LOST, **LEVELS, "step": 2},
