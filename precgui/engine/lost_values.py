@@ -17,6 +17,7 @@ from precgui.engine.watcher import OperationCall, Watcher
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
 _COMPUTING = SUMS | {"mul"}
 _MOST = 65536  # elements that are looked at
+_MOST_OF_A_CAST = 1 << 24
 _FEWEST = 4
 _MOSTLY, _SOME = 0.5, 0.01  # shares of the elements
 _COARSE = 0.25  # rms of the rounding error over the standard deviation of a column
@@ -59,7 +60,7 @@ class LostValues(Watcher):
             share = float((known & (after == 0)).sum() / known.sum().clamp_min(1))
             if share > _MOSTLY and int(known.sum()) >= _FEWEST:
                 self._note("cast", out, share, float(before.abs().max()), module)
-            self._overflows(before, after, module)
+            self._overflows(source.detach(), out.detach(), module)
         is_data = (module is None or torch.is_grad_enabled()) and address_of(source) not in self._weights
         if is_data and _loses_spread(source, out) and (share := _worst_column(source, out)) > _COARSE:
             self._note("coarse cast", out, share, float(before.abs().max()), module)
@@ -71,8 +72,11 @@ class LostValues(Watcher):
 
     def _overflows(self, before: Tensor, after: Tensor, module: str | None) -> None:
         """Note the first cast that makes Inf of finite numbers. -Inf is what a mask becomes, and is meant."""
-        beyond, key = before.isfinite() & (after == torch.inf), ("overflowing cast", module)
-        if key not in self._rows and self._has_room(key) and bool(beyond.any()):
+        key = "overflowing cast", module
+        if key in self._rows or not self._has_room(key) or after.numel() > _MOST_OF_A_CAST:
+            return
+        beyond = before.isfinite() & (after == torch.inf)
+        if bool(beyond.any()):
             self._rows[key] = {
                 "operation": "overflowing cast", "format": "fp16", "share": float(in_fp64(beyond).mean()),
                 "largest": float(before[beyond].max()), "module": module, "step": self._step, "count": 1,

@@ -82,7 +82,7 @@ class Batches:
 
     def _answered(self, numbers: list[float]) -> None:
         marks = tuple(numbers)
-        self._differ |= self._compared > 0 and marks != self._marks
+        self._differ |= not all(map(math.isfinite, marks)) or (self._compared > 0 and marks != self._marks)
         self._marks, self._compared = marks, self._compared + 1
 
     def alarm(self) -> None:

@@ -87,6 +87,13 @@ def test_that_images_with_black_corners_are_no_repeated_batch(tmp_path: Path) ->
     assert _rows(_recorded(tmp_path / "run.h5", batch), "repeated_batch") == []
 
 
+def test_that_batches_with_infinity_are_not_taken_for_one(tmp_path: Path) -> None:
+    def batch(step: int) -> Tensor:
+        return torch.cat([torch.full((8, 1), math.inf), torch.randn(8, 15)], 1)
+
+    assert _rows(_recorded(tmp_path / "run.h5", batch), "repeated_batch") == []
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_that_nan_in_a_batch_is_counted_in_its_step(value: float, tmp_path: Path) -> None:
     def batch(step: int) -> Tensor:
