@@ -120,7 +120,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "shifted-twice": _LEARNS_NOTHING,
     "heavy-dropout": _LEARNS_NOTHING,
     "bounded-scores": _LEARNS_NOTHING,
-    "tied-choices": (*_LEARNS_NOTHING, "over-fitting"),
+    "tied-choices": _LEARNS_NOTHING,
     "cut-sample": (*_LEARNS_NOTHING, *_NO_GRADIENTS),
     "foreign-sample": _LEARNS_NOTHING,
     "policy-ratio": (*_CLIMBS, *_LEARNS_NOTHING, *_NO_GRADIENTS),
