@@ -72,13 +72,13 @@ class LostValues(Watcher):
 
     def _overflows(self, before: Tensor, after: Tensor, module: str | None) -> None:
         """Note the first cast that makes Inf of finite numbers. -Inf is what a mask becomes, and is meant."""
-        key = "overflowing cast", module
+        key = "overflowing_cast", module
         if key in self._rows or not self._has_room(key) or after.numel() > _MOST_OF_A_CAST:
             return
         beyond = before.isfinite() & (after == torch.inf)
         if bool(beyond.any()):
             self._rows[key] = {
-                "operation": "overflowing cast", "format": "fp16", "share": float(in_fp64(beyond).mean()),
+                "operation": "overflowing_cast", "format": "fp16", "share": float(in_fp64(beyond).mean()),
                 "largest": float(before[beyond].max()), "module": module, "step": self._step, "count": 1,
                 "numbers": after.numel(), "infinite": int(beyond.sum()),
             }  # fmt: skip

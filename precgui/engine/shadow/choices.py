@@ -10,6 +10,7 @@ from torch import Tensor
 
 from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import DIGITS, dtype_name
+from precgui.engine.shadow.replay import Visit
 from precgui.engine.shadow.semantics import aten, is_float
 from precgui.engine.shadow.tape import Tape, TapeOp
 
@@ -34,8 +35,9 @@ class ChoiceComparison:
     same for any of equal scores. Scores that are equal in FP64, too, are no matter of rounding: any choice is right.
     """
 
-    def __init__(self, tape: Tape) -> None:
-        self._tape = tape
+    def __init__(self, tape: Tape, visit: Visit) -> None:
+        """`visit` is told first."""
+        self._tape, self._visit = tape, visit
         self._read = {id for each in tape.operations if not each.origin.backward for id in each.inputs}
         self._choices = {each.index for each in tape.operations if self._may_be_judged(each)}
         self._wanted = {each.inputs[0] for each in tape.operations if each.index in self._choices}
@@ -43,15 +45,17 @@ class ChoiceComparison:
         self._rows: list[dict[str, Any]] = []
 
     def __call__(self, operation: TapeOp, outputs: list[Any]) -> None:
+        self._visit(operation, outputs)
         if operation.index in self._choices:
             self._compare(operation, self._scores.get(operation.inputs[0]))
         for id, value in zip(operation.outputs, outputs, strict=True):
             if id in self._wanted:
                 self._scores[id] = value
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The worst of them, see `choices` of `exact_steps` in docs/run-file.md."""
-        return sorted(self._rows, key=lambda row: -float(row["regret"]))[:_MOST_ROWS]
+    def rows(self) -> dict[str, list[dict[str, Any]]]:
+        """The worst of them as `choices`, see `exact_steps` in docs/run-file.md; {} for none."""
+        worst = sorted(self._rows, key=lambda row: -float(row["regret"]))[:_MOST_ROWS]
+        return {"choices": worst} if worst else {}
 
     def _may_be_judged(self, operation: TapeOp) -> bool:
         if operation.function not in _PLACES or operation.origin.backward or not operation.inputs:

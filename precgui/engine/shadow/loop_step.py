@@ -127,13 +127,8 @@ class _Examination:
             raise EngineError(
                 Sentence("its last backward pass begins with {count} numbers, not with one loss", count=first.numel())
             )
-        clock, choices = self._clock.begin(len(tape.operations)), ChoiceComparison(tape)
-
-        def visit(operation: TapeOp, outputs: list[Any]) -> None:
-            clock(operation)
-            choices(operation, outputs)
-
-        table = replay_exact(tape, [*ids, loss], visit=visit)
+        choices = ChoiceComparison(tape, self._clock.begin(len(tape.operations)))
+        table = replay_exact(tape, [*ids, loss], visit=choices)
         replay_s = self._clock.now() - begun
         low = math.nan if first is None else float(first)
         exact = [table[id] for id in ids]
@@ -143,8 +138,7 @@ class _Examination:
             "loss": low, "loss_fp64": float(table[loss]), "finite": is_finite, "finite_in_fp64": exact_is_finite,
             "replay_s": replay_s,
         }  # fmt: skip
-        if tied := choices.rows():
-            row["choices"] = tied
+        row |= choices.rows()
         error = math.nan
         if is_finite and exact_is_finite:
             error = distance([each.gradient for each in used], exact)

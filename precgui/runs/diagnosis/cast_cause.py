@@ -43,7 +43,7 @@ def of_cast(m: Measurements, place: int) -> Cause | None:
 
 def casts_of_data(m: Measurements) -> list[Mapping[str, Any]]:
     """The casts of data to FP16 that made Inf, as they were seen in a watched step."""
-    return [row for row in m.fact_rows("lost_values") if row.get("operation") == "overflowing cast"]
+    return [row for row in m.fact_rows("lost_values") if row.get("operation") == "overflowing_cast"]
 
 
 def of_data(m: Measurements, proof: Evidence) -> Cause | None:

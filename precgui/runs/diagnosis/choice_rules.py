@@ -68,7 +68,7 @@ def _finding(m: Measurements, row: Mapping[str, Any], steps: list[int]) -> Findi
             "Compute the scores in FP32 from operands that were never rounded (.float() before the products and "
             "differences, autocast off around them), and take off what all scores have in common: distances as "
             "torch.cdist of centred numbers, scores before a softmax or sigmoid."
-        ), 0.85, "foundry pull request 236", text(row, "module"), certainty="exact", blame=_IN_FP64,
+        ), 0.85, "foundry#236", text(row, "module"), certainty="exact", blame=_IN_FP64,
     )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "broadcast_loss": [{"operation": "sub", "samples": 8, "step": 2, "column": "[8, 1]", "vector": "[8]"}],
     "lost_values": [
         {"operation": "cast", **LOST, "step": 2},
-        {"operation": "overflowing cast", **LOST, "numbers": 64, "infinite": 1, "step": 40},
+        {"operation": "overflowing_cast", **LOST, "numbers": 64, "infinite": 1, "step": 40},
         {"operation": "coarse cast", **LOST, "step": 2},
         {"operation": "wrapped add", **LOST, "format": "uint8", "step": 2},
         {"operation": "coarse rounding", **LOST, **LEVELS, "step": 2},
