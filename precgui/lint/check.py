@@ -10,6 +10,7 @@ from pathlib import Path
 from precgui.errors import SentenceError
 from precgui.events import Severity
 from precgui.lint import (
+    checkpoint_rules,
     count_rules,
     dtype_rules,
     fp16_range_rules,
@@ -62,6 +63,7 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
     **loop_rules.RULES,
     **weight_rules.RULES,
     **kept_rules.RULES,
+    **checkpoint_rules.RULES,
     **loss_rules.RULES,
     **dtype_rules.RULES,
     **measure_rules.RULES,

@@ -1,4 +1,5 @@
-"""Mixed precision by a library or by torch's own hooks: Accelerate, Lightning, autograd functions, default formats."""
+"""Mixed precision by a library or by torch's own hooks: Accelerate, Lightning, DeepSpeed, FSDP, autograd functions,
+default formats."""
 
 from __future__ import annotations
 
@@ -6,15 +7,32 @@ import ast
 from collections.abc import Callable
 
 from precgui.lint.arguments import keyword
-from precgui.lint.flow import cast_of, dtype_of, is_cuda, trains
+from precgui.lint.flow import (
+    cast_of,
+    created_optimizers,
+    definition,
+    dtype_of,
+    is_cuda,
+    is_half,
+    region_is_fp16,
+    statement,
+    trained_models,
+    trains,
+)
 from precgui.lint.method_names import CONVERSIONS, PRODUCTS
+from precgui.lint.origins import returns_of
 from precgui.lint.scaler_rules import CLIPS
-from precgui.lint.source import Mistakes, Source, is_disabled
+from precgui.lint.source import CallSite, Mistakes, Source, is_disabled, scaled_loss
+from precgui.lint.trainer_rules import entry_of
+from precgui.lint.variables import Variable, path_text
 from precgui.sentences import L_, Sentence
 
 _FP16_TRAINER = ("16", "16-mixed")  # precision of Lightning's Trainer that scales the loss
 _MULTIPLYING = PRODUCTS | {"conv1d", "conv2d", "conv3d"}
 _CONVERTING = CONVERSIONS | {"type_as"}
+_FSDP_MODULES = ("torch.distributed.fsdp", "torch.distributed.fsdp.fully_sharded_data_parallel")
+_FSDP = tuple(f"{each}.FullyShardedDataParallel" for each in _FSDP_MODULES)
+_SHARDED = ("FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
 _MOST_CALLS = 64
 
 
@@ -67,6 +85,123 @@ def past_lightning(source: Source) -> Mistakes:
                 ),
                 f"self.manual_backward({site.owner})",
             )  # fmt: skip
+
+
+def past_deepspeed(source: Source) -> Mistakes:
+    """loss.backward() or the step of torch's optimizer in a script whose DeepSpeed engine certainly trains in FP16."""
+    made = source.of("initialize") if "deepspeed" in source.imports.values() else []
+    makers = [site for site in made if site.name == "deepspeed.initialize"]
+    engine = _engine(source, makers[0]) if len(makers) == 1 else None
+    if engine is None or not _is_fp16_engine(source, makers[0], engine):
+        return
+    through = [site for site in source.of("backward") if site.owner and site.node.args]
+    for site in source.of("backward")[:_MOST_CALLS] if not through else ():
+        if site.owner and scaled_loss(site) is None and _calls_engine(source, site, engine):
+            yield (
+                site.line, "error", Sentence(
+                    "{owner}.backward() goes past the DeepSpeed engine, which scales the loss for FP16: small "
+                    "gradients become zero, and step() divides by a scale that nothing was multiplied by",
+                    owner=site.owner,
+                ),
+                f"{engine}.backward({site.owner})",
+            )  # fmt: skip
+    own = _optimizers_past(source, makers[0], engine)
+    for site in source.of("step")[:_MOST_CALLS]:
+        if source.owner(site) in own and not site.node.args:
+            yield (
+                site.line, "error", Sentence(
+                    "{owner}.step() goes past the DeepSpeed engine, which unscales the gradients, skips steps with "
+                    "Inf, and keeps the FP32 weights",
+                    owner=site.owner,
+                ),
+                f"{engine}.step()",
+            )  # fmt: skip
+
+
+def _engine(source: Source, made: CallSite) -> Variable | None:
+    """The variable that holds the engine: the first of the tuple that deepspeed.initialize() returns."""
+    above = source.parent(made.node)
+    if isinstance(above, ast.Subscript) and isinstance(above.slice, ast.Constant) and above.slice.value == 0:
+        above = source.parent(above)
+        return source.variable(above.targets[0]) if isinstance(above, ast.Assign) else None
+    target = above.targets[0] if isinstance(above, ast.Assign) else None
+    is_tuple = isinstance(target, ast.Tuple | ast.List) and bool(target.elts)
+    return source.variable(target.elts[0]) if isinstance(target, ast.Tuple | ast.List) and is_tuple else None
+
+
+def _is_fp16_engine(source: Source, made: CallSite, engine: Variable) -> bool:
+    """Whether the configuration that is written out says FP16, or what the engine is called with is cast to FP16."""
+    given = keyword(made.node, "config", 10) or keyword(made.node, "config_params")
+    held = definition(source, given) if isinstance(given, ast.Name | ast.Attribute) else given
+    if isinstance(held, ast.Call) and len(returned := returns_of(source, held)) == 1:
+        held = definition(source, returned[0]) if isinstance(returned[0], ast.Name) else returned[0]
+    if isinstance(held, ast.Dict):
+        part = entry_of(held, "fp16")
+        return isinstance(part, ast.Dict) and getattr(entry_of(part, "enabled"), "value", False) is True
+    calls = [site.node for site in source.calls if _last_part(site.node.func) == engine.last_part]
+    return any(is_half(source, each) for call in calls[:_MOST_CALLS] for each in call.args)
+
+
+def _last_part(node: ast.AST) -> str:
+    return path_text(node).rpartition(".")[2]
+
+
+def _calls_engine(source: Source, backward: CallSite, engine: Variable) -> bool:
+    """Whether the function of a backward pass computes something with the engine."""
+    return any(
+        _last_part(site.node.func) == engine.last_part for site in source.inside(source.scope(backward.node))
+    )  # fmt: skip
+
+
+def _optimizers_past(source: Source, made: CallSite, engine: Variable) -> set[Variable]:
+    """The optimizers of torch for the model of an engine that are not replaced by those that it returns."""
+    named = keyword(made.node, "model", 1)
+    models = {engine, source.variable(named) if named is not None else None}
+    own: set[Variable] = set()
+    for site in created_optimizers(source):
+        assigned = statement(source, site.node)
+        variable = source.variable(assigned.targets[0]) if isinstance(assigned, ast.Assign) else None
+        if variable is None or models.isdisjoint(trained_models(source, site.node)):
+            continue
+        if len(source.variables.assignments(variable)) == 1:
+            own.add(variable)
+    return own
+
+
+def plain_scaler_of_fsdp(source: Source) -> Mistakes:
+    """torch.amp.GradScaler beside FullyShardedDataParallel, where each rank sees NaN and Inf in its own shard only. The
+    DTensors of fully_shard() share what they find, so that the plain scaler is right there."""
+    wraps = [site for site in source.of("FullyShardedDataParallel", "FSDP") if source.name_of(site.node.func) in _FSDP]
+    if not wraps or "ShardedGradScaler" in source.text or any(_is_unsharded(site.node) for site in wraps):
+        return
+    for scaler in source.scaling:
+        calls = source.scalers.get(scaler, [])
+        if len(calls) != 1 or not source.calls_of(scaler, "step") or not _scales_fp16(source, calls[0]):
+            continue
+        if not any(source.excludes(calls[0], site.node) for site in wraps):
+            yield (
+                calls[0].lineno, "error", Sentence(
+                    "{scaler} looks for NaN and Inf in the shard of its own rank only: of the ranks of "
+                    "FullyShardedDataParallel (line {line}) some step and others skip, and their scales differ",
+                    scaler=scaler, line=wraps[0].line,
+                ),
+                L_("torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler(), which asks all ranks"),
+            )  # fmt: skip
+
+
+def _is_unsharded(call: ast.Call) -> bool:
+    """Whether FSDP may leave the gradients whole on each rank: NO_SHARD, or a strategy that is not written out."""
+    given = keyword(call, "sharding_strategy", 2)
+    if given is None:
+        return any(each.arg is None for each in call.keywords)
+    return _last_part(given) not in _SHARDED
+
+
+def _scales_fp16(source: Source, call: ast.Call) -> bool:
+    """Whether a scaler is certainly on for FP16: without a condition, or beside autocast to FP16."""
+    if keyword(call, "enabled") is None:
+        return True
+    return any(region_is_fp16(source, each) for _, each in source.autocasts)
 
 
 def own_function(source: Source) -> Mistakes:
@@ -186,6 +321,8 @@ def _widens(source: Source) -> bool:
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "past-accelerate": past_accelerate,
     "past-lightning": past_lightning,
+    "past-deepspeed": past_deepspeed,
+    "fsdp-with-plain-scaler": plain_scaler_of_fsdp,
     "function-without-custom-fwd": own_function,
     "autocast-on-another-device": other_device,
     "16-bits-by-default": low_by_default,

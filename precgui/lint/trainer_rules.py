@@ -72,11 +72,11 @@ def scale_of_one(source: Source) -> Mistakes:
     for node in source.nodes if "deepspeed" in source.text.lower() else ():
         if not isinstance(node, ast.Dict):
             continue
-        part = _entry(node, "fp16")
-        scale = _entry(part, "loss_scale") if isinstance(part, ast.Dict) else None
+        part = entry_of(node, "fp16")
+        scale = entry_of(part, "loss_scale") if isinstance(part, ast.Dict) else None
         if not isinstance(part, ast.Dict) or scale is None or number(scale) != 1:
             continue
-        if getattr(_entry(part, "enabled"), "value", False) is True:
+        if getattr(entry_of(part, "enabled"), "value", False) is True:
             yield (
                 scale.lineno, "warning", L_(
                     "a loss scale that is fixed at 1 scales nothing: small gradients are zero in FP16"
@@ -85,7 +85,8 @@ def scale_of_one(source: Source) -> Mistakes:
             )  # fmt: skip
 
 
-def _entry(table: ast.Dict, name: str) -> ast.expr | None:
+def entry_of(table: ast.Dict, name: str) -> ast.expr | None:
+    """The value of a key in a dictionary that is written out."""
     pairs = zip(table.keys, table.values, strict=True)
     return next((value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name), None)
 

@@ -9,7 +9,9 @@ from precgui.events import Severity
 from precgui.lint.arguments import keyword
 from precgui.lint.constants import constant
 from precgui.lint.flow import (
+    EXACT_UP_TO,
     base,
+    binding_before,
     cast_of,
     created_optimizers,
     definition,
@@ -29,6 +31,7 @@ _FP16_SMALLEST = 6e-8
 _SMALL_RATE = (
     3e-4  # Adam moves a weight by about the rate; the weights of a layer are about 0.03, their ulp/2 in BF16 6e-5
 )
+_MOST_CASTS = 128  # of one script
 _LIKE_ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
 _ALIKE = {"load_state_dict", "manual_seed", "seed_everything", "set_seed", "copy_"}  # calls that make weights the same
 
@@ -272,29 +275,52 @@ def halved_and_back(source: Source) -> Mistakes:
     """A model that is cast to 16 bits in place and back to FP32 in the same function of a script that trains."""
     if not trains(source) or not source.of("step"):
         return
-    for site in source.of("half", "bfloat16"):
-        model = source.owner(site)
-        if model is None or not _is_statement(source, site.node) or not _is_module(source, model, site):
+    casts = source.of("half", "bfloat16", "to", "type", "float")[:_MOST_CASTS]
+    for site in casts:
+        model = source.variable(base(site.node))
+        low = model_format(source, whole_chain(source, site.node))
+        if low not in EXACT_UP_TO or model is None or not _is_in_place(source, model, site.node):
             continue
         scope = source.scope(site.node)
-        widened = [each for each in source.calls_of(model, "float") if source.scope(each.node) is scope]
-        back = [each for each in widened if each.place > site.place and _is_statement(source, each.node)]
-        kept = source.in_scope(scope, "load_state_dict")
-        low = "FP16" if site.method == "half" else "BF16"
-        if back and not kept and not source.excludes(site.node, back[0].node):
-            yield (
-                site.line, "warning", Sentence(
-                    "{model} is cast to {low} and back in line {line}: the digits that its weights have lost do not "
-                    "come back, and small updates are undone",
-                    model=model, low=low, line=back[0].line,
-                ),
-                L_("torch.autocast around the forward pass, or copy.deepcopy(model) before the cast"),
-            )  # fmt: skip
+        back = [each for each in casts if each.place > source.end(site.node) and source.scope(each.node) is scope
+                and source.variable(base(each.node)) == model and _is_in_place(source, model, each.node)
+                and model_format(source, whole_chain(source, each.node)) == "fp32"]  # fmt: skip
+        if not back or source.in_scope(scope, "load_state_dict") or source.excludes(site.node, back[0].node):
+            continue
+        if not _is_module(source, model, site) or not _is_trained(source, model, site, back[0]):
+            continue
+        yield (
+            site.line, "warning", Sentence(
+                "{model} is cast to {low} and back in line {line}: the digits that its weights have lost do not "
+                "come back, and small updates are undone",
+                model=model, low=low.upper(), line=back[0].line,
+            ),
+            L_("torch.autocast around the forward pass, or copy.deepcopy(model) before the cast"),
+        )  # fmt: skip
 
 
-def _is_statement(source: Source, call: ast.Call) -> bool:
-    """Whether nobody uses the result of a chain of calls, so that a module is meant: a tensor would not change."""
-    return isinstance(source.parent(whole_chain(source, call)), ast.Expr)
+def _is_in_place(source: Source, model: Variable, call: ast.Call) -> bool:
+    """Whether a chain of casts is a statement, is assigned to its own variable, or handed on: `test(net.half())`."""
+    chain = whole_chain(source, call)
+    above = source.parent(chain)
+    if isinstance(above, ast.Assign):
+        return above.value is chain and source.variable(above.targets[0]) == model
+    return isinstance(above, ast.Expr) or (isinstance(above, ast.Call) and chain in above.args)
+
+
+def _is_trained(source: Source, model: Variable, cast: CallSite, back: CallSite) -> bool:
+    """Whether a model may be trained after it was cast back, and is no copy that the function has made for itself."""
+    last = binding_before(source, model, base(cast.node))
+    made = base(last.value) if last is not None and last.value is not None else None
+    if isinstance(made, ast.Call) and source.name_of(made.func).rpartition(".")[2] == "deepcopy":
+        return False
+    scope = source.scope(cast.node)
+    if not isinstance(scope, ast.Module) or source.loop(cast.node) is not None:
+        return True
+    following = source.between(scope, back.place, source.end(scope) + 1)
+    functions = [source.functions.get(each.name) for each in following]
+    inside = [each for own in functions if own is not None for each in source.inside(own)]
+    return any(each.method == "backward" for each in [*following, *inside])
 
 
 def _is_module(source: Source, model: Variable, site: CallSite) -> bool:
