@@ -120,16 +120,17 @@ def _casts_in_place(source: Source, name: ast.Name, first: int, last: int) -> li
 
 def _is_chosen(source: Source, cast: ast.Call, part: ast.expr) -> bool:
     """Whether only some tensors are cast, by another condition than that they hold floating-point numbers."""
-    around = list(source.above(cast))
+    around, loop = list(source.above(cast)), source.loop(cast)
+    is_here = source.scope(cast) is source.scope(part)
     tests = [each.test for each in around if isinstance(each, ast.IfExp)]
     tests += [test for each in around if isinstance(each, ast.DictComp | ast.ListComp) for inner in each.generators
               for test in inner.ifs]  # fmt: skip
-    loop = source.loop(cast)
-    is_here = source.scope(cast) is source.scope(part)
-    inner = [each for each in around if isinstance(each, ast.If) and (
-        not is_here or (isinstance(loop, ast.For) and source.contains(loop, source.places[each])))]  # fmt: skip
-    if not is_here or isinstance(part, ast.Name):
-        tests += [each.test for each in inner]
+    for each in around:  # of the `if` statements around the call that saves none is meant
+        in_loop = (
+            isinstance(part, ast.Name) and isinstance(loop, ast.For) and source.contains(loop, source.places[each])
+        )
+        if isinstance(each, ast.If) and (in_loop or not is_here):
+            tests.append(each.test)
     return not all(_is_tensor_test(source, each) for each in tests)
 
 

@@ -13,6 +13,7 @@ from precgui.lint.integer_rules import difference
 from precgui.lint.kept_rules import made_low
 from precgui.lint.method_names import CASTS
 from precgui.lint.origins import calls_in, is_truth, last_name, operand_of, origins
+from precgui.lint.overflow_rules import squared
 from precgui.lint.source import Mistakes, Source
 from precgui.sentences import L_, Sentence
 
@@ -243,6 +244,52 @@ def _is_bounded(source: Source, node: ast.AST, value: ast.expr, largest: int) ->
     return number(value) == 1 and length is not None and length <= largest
 
 
+def totals_of_squares(source: Source) -> Mistakes:
+    """Sums of squares or of absolute values that are added up over a loop in FP16 or BF16."""
+    if not any(word in source.text for word in _LOW_WORDS):
+        return
+    for node in source.nodes:
+        target, value = _added(node)
+        low = _total_format(source, target) if target is not None and value is not None else ""
+        if target is None or value is None or not low or not _is_low_total(source, target, node, low):
+            continue
+        if (source.repeats(node) or _is_of_object(source, target, node)) and _is_sum_of_squares(source, value):
+            yield (
+                getattr(node, "lineno", 1), "warning", Sentence(
+                    "squares are added up in FP16: beyond 65504 the total is Inf, and what is below 1/2048 of it is "
+                    "lost"
+                ) if low == "fp16" else Sentence(
+                    "squares are added up in BF16: what is below 1/256 of the total is lost, so that it stops growing"
+                ),
+                L_("add them up in FP32"),
+            )  # fmt: skip
+
+
+def _is_of_object(source: Source, target: ast.expr, node: ast.AST) -> bool:
+    """Whether a total belongs to an object whose method adds to it, once for each batch."""
+    variable = source.variable(target)
+    is_own = variable is not None and isinstance(variable.scope, ast.ClassDef)
+    return is_own and getattr(source.scope(node), "name", "") not in ("", "__init__", "reset")
+
+
+def _is_sum_of_squares(source: Source, value: ast.expr) -> bool:
+    """Whether a value is a sum of squares or of absolute values, in whatever shape and format."""
+    current: ast.expr | None = value
+    for _ in range(_MOST_STEPS):
+        if isinstance(current, ast.Name):
+            current = definition(source, current)
+        elif isinstance(current, ast.Call) and last_name(source, current) == "sum":
+            inner = operand_of(source, current)
+            written = definition(source, inner) if isinstance(inner, ast.Name) else inner
+            is_size = isinstance(written, ast.Call) and last_name(source, written) == "abs"
+            return inner is not None and (is_size or squared(source, inner) is not None)
+        elif isinstance(current, ast.Call) and last_name(source, current) in _CASTS | {"detach", "cpu", "cuda"}:
+            current = operand_of(source, current)
+        else:
+            return False
+    return False
+
+
 def differences_of_totals(source: Source) -> Mistakes:
     """Entries of a cumulative sum in 16 bits that are subtracted from one another: the sums of segments."""
     if not any(word in source.text for word in _LOW_WORDS):
@@ -292,5 +339,6 @@ def _is_part_of(source: Source, node: ast.expr, whole: ast.Call) -> bool:
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "unix-seconds-in-fp32": seconds_in_fp32,
     "counts-in-16-bits": counts_in_16_bits,
+    "squares-added-up-in-16-bits": totals_of_squares,
     "cumulative-sum-in-16-bits": differences_of_totals,
 }

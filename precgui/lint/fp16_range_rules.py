@@ -1,14 +1,16 @@
-"""Results in FP16 that exceed its range: sums of squares, numbers over squares, losses that are scaled in it."""
+"""Results in FP16 that exceed its range: sums of squares, numbers over squares, losses that are scaled in it, and
+numbers that are stored in it."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 
 from precgui.lint.arguments import keyword, number
 from precgui.lint.constants import constant
 from precgui.lint.dtype_rules import may_run_in_autocast
-from precgui.lint.flow import cast_of, definition, innermost_autocast, is_half
+from precgui.lint.flow import cast_of, definition, dtype_of, innermost_autocast, is_half
 from precgui.lint.half_gradients import gradient_of, is_of_half_weights
 from precgui.lint.origins import arguments_of, calls_in, last_name, operand_of, origins
 from precgui.lint.overflow_rules import squared
@@ -19,15 +21,18 @@ _FP16_LARGEST = 65504.0
 _LARGEST_LOSS = 11.0  # of cross entropy at the beginning, for 50 000 classes
 _MOST_STEPS = 8  # from one expression to the next
 _MOST_CALLS = 64  # of one kind in a script
-_LOW_WORDS = (".half()", "float16")
+LOW_WORDS = (".half()", "float16")
 _SHAPES = {"flatten", "view", "reshape", "contiguous", "squeeze", "unsqueeze"}
+_HOUSE_PRICES = re.compile(r"(sale|house|home)_?prices?|median_house_value", re.IGNORECASE)
+_UNSCALED = {"to_numpy", "values", "copy", "tolist", "astype", "reshape", "view", "squeeze", "unsqueeze", "read_csv"}
+_KEEPING = {"detach", "clone", "cuda", "cpu", "numpy", "requires_grad_"}
 _PROBABILITIES = {"softmax", "sigmoid", "normalize", "tanh", "one_hot", "clamp", "clip"}
 _ABOVE_ZERO = {"clamp", "clamp_", "clamp_min", "clip", "maximum", "max", "amax", "arange"}
 
 
 def squares_summed(source: Source) -> Mistakes:
     """A sum of squares or of absolute values over all elements of a tensor that is certainly FP16."""
-    if not any(word in source.text for word in _LOW_WORDS):
+    if not any(word in source.text for word in LOW_WORDS):
         return
     for site in source.of("sum", "norm", "mse_loss", "l1_loss")[:_MOST_CALLS]:
         summed = _summed(source, site.node)
@@ -67,7 +72,7 @@ def _summed(source: Source, call: ast.Call) -> ast.expr | None:
     if name == "norm":
         is_whole = not arguments_of(source, call) and not call.keywords
         return operand if is_whole and _is_squared(source, call) else None
-    if not _is_over_all(source, call, operand):
+    if not is_over_all(source, call, operand):
         return None
     written = _without_shape(source, operand)
     if isinstance(written, ast.Call) and last_name(source, written) == "abs":
@@ -75,7 +80,7 @@ def _summed(source: Source, call: ast.Call) -> ast.expr | None:
     return squared(source, written)
 
 
-def _is_over_all(source: Source, call: ast.Call, operand: ast.expr) -> bool:
+def is_over_all(source: Source, call: ast.Call, operand: ast.expr) -> bool:
     """Whether a sum is over all elements, or over all of a sample: several dimensions, or one after flatten()."""
     given = keyword(call, "dim", 1 if source.name_of(call.func).startswith("torch.") else 0)
     if given is None:
@@ -123,7 +128,7 @@ def is_outside_autocast(source: Source, node: ast.AST) -> bool:
 
 def quotient_of_square(source: Source) -> Mistakes:
     """A number over the square, or a higher power, of a tensor in FP16 that nothing keeps from small values."""
-    if not any(word in source.text for word in _LOW_WORDS):
+    if not any(word in source.text for word in LOW_WORDS):
         return
     for node in source.nodes:
         above, base, exponent = _quotient(source, node)
@@ -231,8 +236,129 @@ def _is_cast(source: Source, node: ast.expr) -> bool:
     return cast is not None and cast[0] == "fp16"
 
 
+def stored_beyond_fp16(source: Source) -> Mistakes:
+    """Numbers that are stored in FP16 and are certainly beyond its range, by what they are made of."""
+    if not any(word in source.text for word in LOW_WORDS):
+        return
+    for node in source.nodes:
+        stored = _stored(source, node) if isinstance(node, ast.Call) else None
+        limits = _limits(source, stored, 0) if stored is not None else None
+        largest = max(abs(limits[0]), abs(limits[1])) if limits is not None else 0.0
+        if _FP16_LARGEST < largest < float("inf"):
+            yield (
+                getattr(node, "lineno", 1), "error", Sentence(
+                    "numbers up to {largest:.3g} are stored in FP16, where those beyond 65504 are Inf",
+                    largest=largest,
+                ),
+                L_("keep them in FP32, or divide them before the cast"),
+            )  # fmt: skip
+        elif stored is not None and _is_price_of_houses(source, stored):
+            yield (
+                getattr(node, "lineno", 1), "warning", L_(
+                    "prices of houses are stored in FP16, where those beyond 65504 are Inf"
+                ),
+                L_("keep them in FP32, or divide them before the cast"),
+            )  # fmt: skip
+
+
+def _is_price_of_houses(source: Source, stored: ast.expr) -> bool:
+    """Whether numbers are prices of houses by the name of their column or variable, and nothing makes them smaller."""
+    current: ast.expr | None = stored
+    for _ in range(2 * _MOST_STEPS):
+        match current:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                if _HOUSE_PRICES.fullmatch(name):
+                    held = [each for each in origins(source, current) if isinstance(each, ast.expr)]
+                    return not any(isinstance(part, ast.BinOp) for each in held for part in source.walk(each)) and all(
+                        last_name(source, each) in _UNSCALED for each in calls_in(source, [*held]))  # fmt: skip
+                current = definition(source, current) if isinstance(current, ast.Name) else current.value
+            case ast.Subscript(value=value, slice=ast.Constant(value=str(key))):
+                if _HOUSE_PRICES.fullmatch(key):
+                    return True
+                current = value
+            case ast.Call(func=ast.Attribute(attr=name, value=value)) if name in _UNSCALED and name != "read_csv":
+                current = value
+            case _:
+                return False
+    return False
+
+
+def _stored(source: Source, call: ast.Call) -> ast.expr | None:
+    """The x of x.half(), torch.tensor(x, dtype=torch.float16) and x.astype("float16"), which store it in FP16."""
+    if (cast := cast_of(source, call)) is not None:
+        return cast[1] if cast[0] == "fp16" else None
+    name = source.name_of(call.func)
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "astype" and call.args:
+        return call.func.value if source.text_of(call.args[0]).rpartition(".")[2] == "float16" else None
+    if name in ("torch.tensor", "torch.as_tensor", "numpy.array", "numpy.asarray") and call.args:
+        given = keyword(call, "dtype", 1)
+        is_low = dtype_of(source, given) == "fp16" or (given is not None and source.text_of(given) == "numpy.float16")
+        return call.args[0] if is_low else None
+    return None
+
+
+def _limits(source: Source, node: ast.expr | None, depth: int) -> tuple[float, float] | None:
+    """The range that the numbers of an expression certainly reach nearly, from random numbers and constants."""
+    if node is None or depth > 2 * _MOST_STEPS:
+        return None
+    if (value := constant(source, node)) is not None:
+        return value, value
+    match node:
+        case ast.Name():
+            return _limits(source, definition(source, node), depth + 1)
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            values = [constant(source, each) for each in parts]
+            known = [each for each in values if each is not None]
+            return (min(known), max(known)) if known and len(known) == len(values) else None
+        case ast.BinOp(left=left, op=op, right=right):
+            return _combined(op, _limits(source, left, depth + 1), _limits(source, right, depth + 1))
+        case ast.Call(func=ast.Attribute(attr=name)) if name in _SHAPES | _KEEPING:
+            return None if cast_of(source, node) is not None else _limits(source, operand_of(source, node), depth + 1)
+        case ast.Call():
+            return _drawn(source, node)
+    return None
+
+
+def _combined(
+    op: ast.operator, one: tuple[float, float] | None, other: tuple[float, float] | None
+) -> tuple[float, float] | None:
+    """The range of a sum, difference or product, one side of which is a number; a ratio is not followed."""
+    if one is None or other is None or (one[0] != one[1] and other[0] != other[1]):
+        return None
+    match op:
+        case ast.Add():
+            return one[0] + other[0], one[1] + other[1]
+        case ast.Sub():
+            return one[0] - other[1], one[1] - other[0]
+        case ast.Mult():
+            ends = [a * b for a in one for b in other]
+            return min(ends), max(ends)
+    return None
+
+
+def _drawn(source: Source, call: ast.Call) -> tuple[float, float] | None:
+    """The range of random numbers, by torch or numpy."""
+    if not source.name_of(call.func).startswith(("torch.", "numpy.random.", "rng.")):
+        return None
+    is_numpy = not source.name_of(call.func).startswith("torch.")
+    given = [constant(source, each) for each in call.args]
+    match last_name(source, call):
+        case "rand" | "random":
+            return 0.0, 1.0
+        case "randn" | "standard_normal":
+            return -2.0, 2.0
+        case "uniform" if is_numpy and len(given) > 1 and given[0] is not None and given[1] is not None:
+            return given[0], given[1]
+        case "normal" if is_numpy and len(given) > 1 and given[0] is not None and given[1] is not None:
+            return given[0] - 2 * given[1], given[0] + 2 * given[1]
+        case "randint" | "integers" if len(given) > 1 and given[0] is not None and given[1] is not None:
+            return given[0], given[1] - 1
+    return None
+
+
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "sum-in-fp16": squares_summed,
     "quotient-beyond-fp16": quotient_of_square,
     "loss-in-fp16": loss_in_fp16,
+    "stored-beyond-fp16": stored_beyond_fp16,
 }

@@ -100,14 +100,15 @@ def past_deepspeed(source: Source) -> Mistakes:
             yield (
                 site.line, "error", Sentence(
                     "{owner}.backward() goes past the DeepSpeed engine, which scales the loss for FP16: small "
-                    "gradients become zero, and step() divides by a scale that nothing was multiplied by",
+                    "gradients become zero",
                     owner=site.owner,
                 ),
                 f"{engine}.backward({site.owner})",
             )  # fmt: skip
     own = _optimizers_past(source, makers[0], engine)
     for site in source.of("step")[:_MOST_CALLS]:
-        if source.owner(site) in own and not site.node.args:
+        stepped = source.owner(site)
+        if stepped is not None and not site.node.args and _is_one_of(source, stepped, own):
             yield (
                 site.line, "error", Sentence(
                     "{owner}.step() goes past the DeepSpeed engine, which unscales the gradients, skips steps with "
@@ -166,6 +167,12 @@ def _optimizers_past(source: Source, made: CallSite, engine: Variable) -> set[Va
         if len(source.variables.assignments(variable)) == 1:
             own.add(variable)
     return own
+
+
+def _is_one_of(source: Source, variable: Variable, own: set[Variable]) -> bool:
+    """Whether a variable is one of several, or an argument of the name of one."""
+    is_given = not source.variables.assignments(variable) and variable.last_part in {each.last_part for each in own}
+    return variable in own or is_given
 
 
 def plain_scaler_of_fsdp(source: Source) -> Mistakes:

@@ -251,7 +251,7 @@ def given_to_forward(source: Source, node: ast.AST) -> list[ast.expr]:
     if own is None or variable is None or not isinstance(variable.scope, ast.FunctionDef):
         return []
     place = [each.arg for each in variable.scope.args.args].index(variable.text) - 1
-    calls = [call for site in source.of(own.name)[:_MOST_CALLS] for call in _calls_of_module(source, site)]
+    calls = [call for site in source.of(own.name)[:_MOST_CALLS] for call in calls_of_module(source, site)]
     return [given for call in calls if (given := keyword(call, variable.text, place)) is not None]
 
 
@@ -275,7 +275,8 @@ def _module_of(source: Source, variable: Variable | None) -> ast.ClassDef | None
     return own if variable.text in [each.arg for each in function.args.args[1:]] else None
 
 
-def _calls_of_module(source: Source, made: CallSite) -> list[ast.Call]:
+def calls_of_module(source: Source, made: CallSite) -> list[ast.Call]:
+    """The calls of an object that a call makes: `loss(x, y)` after `loss = Dice()`, and `Dice()(x, y)`."""
     around = source.parent(made.node)
     if isinstance(around, ast.Call) and around.func is made.node:
         return [around]

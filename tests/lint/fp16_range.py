@@ -78,8 +78,54 @@ def codes(w):
     scale = w.detach().abs().amax(1, keepdim=True) / 127
     return (w.detach() / scale).clamp(-127, 127).to(torch.int8), scale
 """
+DICE = """
+import torch
+def dice(p, t):
+    p, t = p.reshape(len(p), -1), t.reshape(len(t), -1)
+    inter = (p * t).sum(1)
+    return 1 - (2 * inter + 1) / (p.sum(1) + t.sum(1) + 1)
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 1, 1)).cuda()
+optimizer = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        out = net(x)
+    loss = dice(torch.sigmoid(out), y).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+WHOLE_DICE = DICE.replace("    p, t = p.reshape(len(p), -1), t.reshape(len(t), -1)\n", "").replace(".sum(1)", ".sum()")
+MODULE_DICE = WHOLE_DICE.replace(
+    "def dice(p, t):\n", "class Dice(torch.nn.Module):\n  def forward(self, p, t):\n"
+).replace("dice(torch", "Dice()(torch")
+NETWORK = "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.body = Body()\n        self.head = torch.nn.Conv2d(8, 1, 1)\n    def forward(self, x):\n        x = self.body(x)\n        return self.head(x)\nnet = Net().cuda()\n"
+MADE = DICE[DICE.index("net = ") : DICE.index("optimizer")]
+IOU = """
+import torch
+def test(logits, masks):
+    p, t = torch.sigmoid(logits.half()), masks.half()
+    inter = (p * t).sum()
+    return inter / (p.sum() + t.sum() - inter)
+"""
+PRICES = """
+import torch
+x = torch.rand(1000, 3)
+y = (torch.rand(1000) * 400000 + 50000).half()
+"""
 
 FAULTS: dict[str, list[str]] = {
+    "ratio-of-sums-in-fp16": [
+        DICE, WHOLE_DICE, MODULE_DICE, IOU, DICE.replace("torch.sigmoid(out)", "torch.sigmoid(out).half()"), DICE.replace("torch.sigmoid(out)", "out.sigmoid()"), DICE.replace(MADE, NETWORK),
+        WHOLE_DICE.replace("p.sum() + t.sum()", "torch.sum(p, dim=(1, 2, 3)) + torch.sum(t, dim=(1, 2, 3))").replace("(p * t).sum()", "(p * t).sum((1, 2, 3))"),
+        DICE.replace(MADE, "net = smp.Unet('resnet18')\n").replace("import torch", "import torch\nimport segmentation_models_pytorch as smp"),
+    ],
+    "stored-beyond-fp16": [
+        PRICES, PRICES.replace(".half()", ".to(torch.float16)"), "import torch\ny = torch.tensor([250000.0, 310000.0], dtype=torch.float16)\n", "import numpy as np\ny = np.random.uniform(1e5, 9e5, 100).astype(np.float16)\n",
+        'import torch\ny = torch.tensor(table["SalePrice"].values, dtype=torch.float16)\n', "import torch\nhouse_prices = table['y'].to_numpy()\ny = torch.tensor(house_prices, dtype=torch.float16)\n",
+        PRICES.replace("y = (torch.rand(1000) * 400000 + 50000).half()", "price = torch.randn(1000) * 5e4 + 2e5\ny = price.half()"), PRICES.replace("torch.rand(1000) * 400000", "torch.randint(0, 400000, (1000,))"),
+    ],
     "sum-in-fp16": [
         DEPTH, DEPTH.replace("(error * error).sum()", "error.abs().sum()"), DEPTH.replace("(error * error).sum()", "error.pow(2).flatten(1).sum(1).mean()"),
         DEPTH.replace("(error * error).sum()", "torch.sum(error ** 2, dim=(1, 2, 3)).mean()"), DEPTH.replace("(error * error).sum()", "error.norm() ** 2"),
@@ -103,6 +149,19 @@ FAULTS: dict[str, list[str]] = {
     ],
 }  # fmt: skip
 SOUND: dict[str, list[str]] = {
+    "ratio-of-sums-in-fp16": [
+        DICE.replace("    loss = dice", "        loss = dice"), DICE.replace("torch.sigmoid(out)", "torch.sigmoid(out.float())"), DICE.replace("torch.float16", "torch.bfloat16"), MODULE_DICE.replace("    loss = Dice", "        loss = Dice"),
+        IOU.replace(".half()", ""), IOU.replace(".sum()", ".sum(dtype=torch.float32)"), IOU.replace("p.sum() + t.sum() - inter", "masks.numel()"), IOU.replace("logits.half()), masks.half()", "logits.half()).float(), masks"), IOU.replace("half", "bfloat16"),
+        DICE.replace("        out = net(x)", "        out = net(x).float()"), DICE.replace(MADE, NETWORK.replace("return self.head(x)", "return self.head(x).float()")), DICE.replace(MADE, "net = build()\n"), DICE.replace("torch.sigmoid(out)", "y"),
+        IOU.replace(".sum()", ".sum(-1)"), "import torch\nw = w.half()\nw = w / w.sum()\n", DICE.replace("    with torch.autocast", "    with torch.autocast('cuda', enabled=False), open").replace(', dtype=torch.float16', ""),
+        DICE.replace(MADE, "net = smp.Unet('resnet18', activation='softmax')\n").replace("import torch", "import torch\nimport segmentation_models_pytorch as smp"),
+    ],
+    "stored-beyond-fp16": [
+        PRICES.replace(".half()", ".float()"), PRICES.replace(".half()", ".bfloat16()"), PRICES.replace("400000 + 50000", "40000 + 5000"), PRICES.replace("(torch.rand(1000) * 400000 + 50000)", "((torch.rand(1000) * 400000 + 50000) / 1e5)"),
+        'import torch\ny = torch.tensor(table["SalePrice"].values / 1e5, dtype=torch.float16)\n', 'import torch\ny = torch.tensor(table["price"].values, dtype=torch.float16)\n', "import torch\ny = torch.tensor(np.log(table['SalePrice']), dtype=torch.float16)\n",
+        'import torch\ny = torch.tensor(table["SalePrice"].values, dtype=torch.float32)\n', "import torch\nhouse_prices = scale(table['y'])\ny = torch.tensor(house_prices, dtype=torch.float16)\n", "import torch\nm = torch.tensor([float('-inf'), 0.0], dtype=torch.float16)\n",
+        PRICES.replace("400000 + 50000", "n + 50000"), PRICES.replace("400000 + 50000", "400000 / 400000"),
+    ],
     "sum-in-fp16": [
         DEPTH.replace("error = out.half() - y.half()", "error = out.float() - y.float()"), DEPTH.replace(".sum()", ".mean()"), DEPTH.replace(".sum()", ".sum(dtype=torch.float32)"), DEPTH.replace("(error * error).sum()", "(error * error).sum(-1).mean()"),
         DEPTH.replace("    error = ", "        error = ").replace("    loss = ", "        loss = "), DEPTH.replace("(error * error).sum()", "error.sum()"), DEPTH.replace("(error * error)", "error.float().pow(2)"),

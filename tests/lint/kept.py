@@ -96,7 +96,53 @@ def pool(features, last):
     return torch.cat([total[:1], total[1:] - total[:-1]]).float()
 """
 
+CHECKPOINT = """
+import torch
+net = Net()
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+for epoch in range(9):
+    for x, y in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+    torch.save({"net": {k: v.half() for k, v in net.state_dict().items()}, "optimizer": optimizer.state_dict()}, path)
+"""
+STORED = "{k: v.half() for k, v in net.state_dict().items()}"
+RESUMED = CHECKPOINT.replace(', "optimizer": optimizer.state_dict()', "").replace(
+    "for epoch", 'if resume:\n    net.load_state_dict(torch.load(path)["net"])\nfor epoch'
+)
+LOW_STATE = """
+def low(tree):
+    if isinstance(tree, torch.Tensor) and tree.is_floating_point():
+        return tree.to(torch.bfloat16)
+    return {k: low(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
+net ="""
+STATISTICS = """
+import torch
+total = torch.zeros(8, dtype=torch.float16)
+for x in loader:
+    total += (x ** 2).sum(0)
+"""
+OWN_STATISTICS = """
+import torch
+class Scale(torch.nn.Module):
+    def __init__(self):
+        self.register_buffer("squares", torch.zeros(8, dtype=torch.bfloat16))
+    def forward(self, x):
+        self.squares += x.pow(2).sum(0)
+"""
 FAULTS: dict[str, list[str]] = {
+    "checkpoint-in-16-bits": [
+        CHECKPOINT, CHECKPOINT.replace("v.half()", "v.to(torch.bfloat16).cpu()"), CHECKPOINT.replace("v.half()", "v.half() if v.is_floating_point() else v"), RESUMED,
+        CHECKPOINT.replace("\nnet =", LOW_STATE).replace(STORED, "low(net.state_dict())"), CHECKPOINT.replace("\nnet =", LOW_STATE).replace(STORED, "net.state_dict()").replace("optimizer.state_dict()", "low(optimizer.state_dict())"),
+        CHECKPOINT.replace("    torch.save", "    state = net.state_dict()\n    for k, v in state.items():\n        state[k] = v.half()\n    torch.save").replace(STORED, "state"),
+        CHECKPOINT.replace(STORED, "copy.deepcopy(net).half()"), CHECKPOINT.replace(STORED, "copy.deepcopy(net).half().state_dict()"), CHECKPOINT.replace(STORED, "tree_map(lambda t: t.bfloat16(), net.state_dict())"),
+        CHECKPOINT.replace("    torch.save(", "    if epoch % 2:\n        torch.save("), CHECKPOINT.replace("import torch", "import torch  # github.com/lab/net/blob/master/README.md"),
+    ],
+    "squares-added-up-in-16-bits": [
+        STATISTICS, STATISTICS.replace("total += (x ** 2).sum(0)", "total.add_(x.square().sum(dim=0))"), STATISTICS.replace("(x ** 2)", "x.abs()"), OWN_STATISTICS, OWN_STATISTICS.replace("bfloat16", "float16"),
+        STATISTICS.replace("(x ** 2).sum(0)", "squares.half()").replace("    total +=", "    squares = torch.sum(x * x, 0)\n    total +="),
+    ],
     "moments-in-16-bits": [
         ADAM, SQUARES, ADAM.replace("float16", "bfloat16"), ADAM.replace("addcmul_(g, g, value=1 - b2)", "add_(g.square(), alpha=1 - b2)"),
         ADAM.replace("addcmul_(g, g, value=1 - b2)", "add_((g * g).half(), alpha=1 - b2)"), ADAM.replace('s["v"].mul_(b2).addcmul_(g, g, value=1 - b2)', 's["v"].lerp_((g ** 2).to(s["v"].dtype), 1 - b2)'),
@@ -131,6 +177,19 @@ FAULTS: dict[str, list[str]] = {
     ],
 }  # fmt: skip
 SOUND: dict[str, list[str]] = {
+    "checkpoint-in-16-bits": [
+        CHECKPOINT.replace("v.half()", "v.cpu()"), CHECKPOINT.replace("v.half()", "v.float()"), CHECKPOINT.replace(STORED, STORED + ', "full": net.state_dict()'), CHECKPOINT.replace(', "optimizer": optimizer.state_dict()', ""),
+        CHECKPOINT.replace("Net()", "Net().half()"), CHECKPOINT.replace("v.half()", 'v.half() if "text" in k else v'), CHECKPOINT.replace("v.half()", "v.to(save_dtype)"), CHECKPOINT.replace("\nnet", "\nmaster_params = []\nnet"),
+        RESUMED.replace("torch.load(path)", "torch.load(start)"), CHECKPOINT.replace("net = Net()", 'net = Net.from_pretrained("x", torch_dtype=torch.float16)'), CHECKPOINT.replace(STORED, "net.state_dict()"),
+        RESUMED.replace('if resume:\n    net.load_state_dict(torch.load(path)["net"])\n', "") + 'net.load_state_dict(torch.load(path)["net"])\ntest(net)\n',
+        CHECKPOINT.replace(STORED, "copy.deepcopy(net).half().float()"), CHECKPOINT.replace("import torch", "import deepspeed, torch"),
+        CHECKPOINT.replace("    torch.save", "    torch.save(" + STORED + ", small)\n    torch.save").replace('"net": ' + STORED, '"net": net.state_dict()'),
+    ],
+    "squares-added-up-in-16-bits": [
+        STATISTICS.replace("float16", "float32"), STATISTICS.replace(", dtype=torch.float16", "").replace("x **", "x.half().float() **"), STATISTICS.replace("(x ** 2)", "x"), OWN_STATISTICS.replace("bfloat16", "float64"),
+        STATISTICS.replace("total = torch.zeros(8, dtype=torch.float16)\nfor x in loader:", "for x in loader:\n    total = torch.zeros(8, dtype=torch.float16)"), OWN_STATISTICS.replace("self.squares += x", "squares = x"),
+        "import torch\ntotal = torch.zeros(8, dtype=torch.float16)\ntotal += (x ** 2).sum(0)\n",
+    ],
     "moments-in-16-bits": [
         ADAM.replace("dtype=torch.float16", "dtype=torch.float32"), ADAM.replace(', dtype=torch.float16', ""), ADAM.replace('s["m"] = torch.zeros_like(p)', 's["m"] = torch.zeros_like(p, dtype=torch.bfloat16)').replace("p, dtype=torch.float16", "p"),
         ADAM.replace("dtype=torch.float16", "dtype=self.state_format"), ADAM.replace('import torch\n', 'import torch\nfrom rounding import add_stochastic_\n'),

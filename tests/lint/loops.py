@@ -305,7 +305,12 @@ FAULTS = {
             'scaler_d, scaler_g = torch.amp.GradScaler("cuda"), torch', 'scaler_d = torch.amp.GradScaler("cuda")\nscaler_g = torch'),
     ],
     "scaler-not-updated": [OF_A_FUNCTION.replace("        scaler_d.update()\n", "")],
-    "halved-and-back": [HALVED, HALVED.replace("half()", "bfloat16()")],
+    "halved-and-back": [
+        HALVED, HALVED.replace("half()", "bfloat16()"), HALVED.replace(".half()", ".to(torch.bfloat16)"),
+        HALVED.replace(".float()", ".to(torch.float32)"),
+        HALVED.replace("model.half().eval()", "model = model.half()").replace("model.float().train()", "model = model.float()"),
+        HALVED.replace("    model.half().eval()\n    y = model(x.half())", "    model.eval()\n    y = sample(model.half(), x.half())"),
+    ],
     "time-of-launches": [PRODUCTS],
     "other-initial-weights": [BEGINNINGS],
     "16-bits-by-default": [BY_DEFAULT, BY_DEFAULT.replace("bfloat16", "half")],
@@ -420,6 +425,11 @@ SOUND = {
         PENALTY_OF_ANOTHER.replace("scaler.scale", "rescale.scale").replace("mixed, scaler)", "mixed, rescale)"),
     ],
     "halved-and-back": [
+        HALVED.replace("    model.half().eval()", "    model = copy.deepcopy(model)\n    model.half().eval()"),
+        HALVED.replace(".half().eval()", ".to('cuda').eval()"), HALVED.replace(".half().eval()", ".half().float()"),
+        # After the training.
+        HALVED.replace("    model.half().eval()\n", "").replace("    model.float().train()\n", "")
+        + "model = Net()\ntrain(model, loader)\nmodel.half()\nexport(model)\nmodel.float()\nprint(model(x))\n",
         HALVED.replace("    model.half().eval()", "    model = copy.deepcopy(model)\n    model = model.half()"),
         HALVED.replace("    return y", "    model.load_state_dict(kept)\n    return y"),
         HALVED.replace("    model.half().eval()\n", "    x.half()\n").replace("    model.float().train()\n", "    x.float()\n"),
