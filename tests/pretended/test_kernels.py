@@ -241,7 +241,8 @@ def test_that_rounding_to_blocks_is_one_kernel_on_every_gpu(
     text = _ROUNDING.format(rows=rows, blocks=BLOCKS) + _NARROW + _TELEMETRY
     printed = on_pretended_gpu(text, PRETENDED_CAPABILITY=str(capability), TRITON_CACHE_DIR=str(tmp_path))
     _check_rounding(printed, len(BLOCKS) * len(ROUNDINGS))
-    assert _check_machine_code(tmp_path) == {"_piece", "_blocks", "_peak"}
+    statistics = {"_piece", "_alone", "_change", "_keep"}
+    assert _check_machine_code(tmp_path) == {"_blocks", "_peak", *statistics}
 
 
 @pytest.mark.pretended_long

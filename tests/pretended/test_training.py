@@ -23,7 +23,8 @@ host_math.install_compiled()
 _TRAINING = "from tests.pretended.training import print_native_fp8, print_run\n"
 # Relative distance of losses: the CPU emulates the products of FP16, and adds those of BF16 in another order.
 CLOSE = {"fp16-amp": 1e-2, "fp16-pure": 1e-2, "bf16-pure": 2e-2, "bf16-amp": 1e-3}
-CLOSE_RECIPES = {"gpt-qlora": 1e-4, "cartpole-quick": 1e-5, "gan-quick": 1e-5}  # the cart's: a small sum of both signs
+# The cart's: a small sum of both signs. That of speech is 3e-6 from the CPU's where this has AVX-512.
+CLOSE_RECIPES = {"gpt-qlora": 1e-4, "cartpole-quick": 1e-5, "gan-quick": 1e-5, "speech-quick": 1e-5}
 # The first batch norm takes a spectrogram that is transposed, whose numbers it adds in another order on a GPU; where
 # the last digit of FP32 has changed, rounding to TF32 may change one that is 2^13 times larger.
 # FP8 products take their scales behind the sum, their emulation before it; the same with rounding to E4M3.
