@@ -25,6 +25,7 @@ from precgui.lint.flow import (
     weights_format,
     whole_chain,
 )
+from precgui.lint.lightning import FP16_MIXED, trainer_precision
 from precgui.lint.method_names import PRODUCTS, SAME_FORMAT
 from precgui.lint.origins import last_name, operand_of, origins
 from precgui.lint.source import CallSite, Function, Mistakes, Source, is_disabled
@@ -119,7 +120,8 @@ def scaler_with_bf16(source: Source) -> Mistakes:
 
 def large_mask(source: Source) -> Mistakes:
     """A finite mask value beyond FP16, in a script with autocast to FP16 or in a model that is cast to it."""
-    fp16 = bool(source.scalers) or any(region_is_fp16(source, call) for _, call in source.autocasts)
+    fp16 = bool(source.scalers) or trainer_precision(source) in FP16_MIXED
+    fp16 = fp16 or any(region_is_fp16(source, call) for _, call in source.autocasts)
     for site in source.of("masked_fill", "masked_fill_"):
         value = constant(source, keyword(site.node, "value", 2 if site.name.startswith("torch.") else 1))
         if value is None or not _FP16_LARGEST < abs(value) < float("inf"):

@@ -19,6 +19,7 @@ from precgui.lint.flow import (
     trained_models,
     trains,
 )
+from precgui.lint.lightning import FP16_MIXED, trainer_precision
 from precgui.lint.method_names import CONVERSIONS, PRODUCTS
 from precgui.lint.origins import returns_of
 from precgui.lint.scaler_rules import CLIPS
@@ -27,7 +28,6 @@ from precgui.lint.trainer_rules import entry_of
 from precgui.lint.variables import Variable, path_text
 from precgui.sentences import L_, Sentence
 
-_FP16_TRAINER = ("16", "16-mixed")  # precision of Lightning's Trainer that scales the loss
 _MULTIPLYING = PRODUCTS | {"conv1d", "conv2d", "conv3d"}
 _CONVERTING = CONVERSIONS | {"type_as"}
 _FSDP_MODULES = ("torch.distributed.fsdp", "torch.distributed.fsdp.fully_sharded_data_parallel")
@@ -65,17 +65,24 @@ def past_accelerate(source: Source) -> Mistakes:
 
 
 def past_lightning(source: Source) -> Mistakes:
-    """loss.backward() in a manual optimization of Lightning, where a Trainer of this file trains in FP16."""
-    given = [keyword(site.node, "precision") for site in source.of("Trainer")]
-    precisions = {str(each.value) for each in given if isinstance(each, ast.Constant)}
+    """loss.backward() in a manual optimization of Lightning, or torch's clipping behind its backward pass, where a
+    Trainer of this file trains in FP16."""
+    if trainer_precision(source) not in FP16_MIXED:
+        return
+    for site in source.of(*CLIPS):
+        if getattr(source.scope(site.node), "name", "") == "on_after_backward" and site.name.startswith("torch."):
+            yield (
+                site.line, "error", L_(
+                    "gradients are clipped in on_after_backward, where they are still multiplied by the loss scale"
+                ),
+                L_("Trainer(gradient_clip_val=...), or clip in on_before_optimizer_step, behind the unscaling"),
+            )  # fmt: skip
     manual = any(
         isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is False
         and isinstance(node.targets[0], ast.Attribute) and node.targets[0].attr == "automatic_optimization"
         for node in source.nodes
     )  # fmt: skip
-    if not manual or len(given) != 1 or precisions.isdisjoint(_FP16_TRAINER):
-        return
-    for site in source.of("backward"):
+    for site in source.of("backward") if manual else ():
         if getattr(source.scope(site.node), "name", "") == "training_step" and site.owner and not site.node.args:
             yield (
                 site.line, "error", Sentence(

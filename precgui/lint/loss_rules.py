@@ -9,6 +9,7 @@ from itertools import islice
 from precgui.lint.arguments import keyword, number
 from precgui.lint.constants import constant
 from precgui.lint.flow import cast_of, definition, dtype_of, is_half, operation, region_is_fp16
+from precgui.lint.lightning import steps_in_autocast
 from precgui.lint.method_names import FP32_IN_AUTOCAST
 from precgui.lint.shapes import trailing_shape
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
@@ -175,9 +176,8 @@ def broadcast_loss(source: Source) -> Mistakes:
 def bce_in_autocast(source: Source) -> Mistakes:
     """Binary cross entropy of probabilities inside autocast, which torch refuses on CUDA."""
     losses = {site.node for site in _loss_calls(source, "binary_cross_entropy", "BCELoss")}
-    for region, call in source.autocasts if losses else ():
-        if is_disabled(source, call):
-            continue
+    regions = [region for region, call in source.autocasts if not is_disabled(source, call)]
+    for region in [*regions, *steps_in_autocast(source)] if losses else ():
         for site in source.inside(region):
             if site.node in losses and not _in_disabled(source, site, region):
                 yield (

@@ -437,7 +437,25 @@ def _knows_the_scale(source: Source, scope: ast.AST) -> bool:
                        for each in nodes)  # fmt: skip
 
 
+def closure_of_a_scaler(source: Source) -> Mistakes:
+    """A closure that is given to scaler.step(), as L-BFGS needs one."""
+    for scaler in source.scalers:
+        if scaler.last_part in source.disabled_scalers:
+            continue
+        for site in source.calls_of(scaler, "step")[:_MOST_CALLS]:
+            if len(site.node.args) > 1 or keyword(site.node, "closure") is not None:
+                yield (
+                    site.line, "error", Sentence(
+                        "{scaler}.step() takes no closure: gradients that it computes anew are still multiplied by the "
+                        "scale",
+                        scaler=scaler,
+                    ),
+                    L_("train this part in BF16 or FP32 without a scaler, and call optimizer.step(closure)"),
+                )  # fmt: skip
+
+
 RULES: dict[str, Callable[[Source], Mistakes]] = {
+    "closure-of-a-scaler": closure_of_a_scaler,
     "scaler-not-used": scaler_not_used,
     "clip-before-unscale": clip_before_unscale,
     "step-past-the-scaler": step_past_the_scaler,
