@@ -36,6 +36,7 @@ from precgui.record.manual import ManualUpdates
 from precgui.record.master_weights import MasterCopies
 from precgui.record.passes import BackwardCount
 from precgui.record.precision import of_first_step
+from precgui.record.reloaded_weights import ReloadedWeights
 from precgui.record.schedules import Schedules
 
 _NOTHING = {name: 0 for name in RecordConfig.model_fields if name.endswith("_every")}
@@ -95,6 +96,7 @@ class LoopWatch:
         self._later_steps = LaterSteps(model, guard, self._later, active=active and not compiled)
         self._first_step = self._watch_of_first_step(compiled) if active else None
         self._passes, self._manual = BackwardCount(guard), ManualUpdates()
+        self._reloaded = ReloadedWeights(model, guard, active=active and not compiled)
         self._order: dict[str, int] = {}  # of the parameters in the backward pass of the first step
         if not isinstance(model, torch.jit.ScriptModule):  # takes no hooks
             hook = _PassHook(self)
@@ -129,6 +131,7 @@ class LoopWatch:
 
     def _adopt(self, optimizer: Optimizer) -> None:
         self._optimizers.append(optimizer)
+        self._reloaded.watch(optimizer)
         self._handles.append(optimizer.register_step_pre_hook(self._before_step))
         self._handles.append(optimizer.register_step_post_hook(self._after_step))
 
@@ -160,6 +163,7 @@ class LoopWatch:
         if self._first_step is not None and self._first_step.is_over:
             self._first_step.leave()
         self._later_steps.begin(step, self._weights)
+        self._reloaded.begin(step)
         if self._telemetry is not None:
             self._telemetry.begin(step, scale)
             if self._manual.is_in_use:
@@ -245,14 +249,15 @@ class LoopWatch:
         return facts
 
     def news_of_loop(self) -> dict[str, Any]:
-        """The facts `loop` (see `LoopOrder.news`) and `cancellation` where they have changed, else {}."""
+        """The facts `loop` (see `LoopOrder.news`) and those of single steps where they have changed, else {}."""
         news = self._order_of_loop.news()
-        return ({"loop": news} if news else {}) | self._later_steps.news()
+        return ({"loop": news} if news else {}) | self._later_steps.news() | self._reloaded.news()
 
     def last_facts(self) -> dict[str, Any]:
         """Facts when the recording ends: `schedules`, which are looked for once, and those of the last steps."""
         rows = self._schedules.facts(self._optimizers)
-        return ({"schedules": {"all": rows}} if rows else {}) | self._later_steps.news(last=True)
+        schedules = {"schedules": {"all": rows}} if rows else {}
+        return schedules | self._later_steps.news(last=True) | self._reloaded.news()
 
     def end(self, time_s: float, step_s: float, *, alarm: bool, loss_is_finite: bool = True) -> None:
         """A step is over; `alarm`: its loss or its gradients were not finite."""
@@ -297,6 +302,7 @@ class LoopWatch:
                 self._later_steps.leave,
                 self._later_steps.close_ranges,
                 self._order_of_loop.close,
+                self._reloaded.close,
                 self._passes.close,
                 *(each.remove for each in self._handles),
             ):
@@ -370,6 +376,7 @@ class LoopWatch:
         if _has_closure(args, kwargs):  # which has made the gradients inside the step
             self._measure_gradients(optimizer, 1.0)
         self._order_of_loop.stepped()
+        self._reloaded.stepped(optimizer)
         if self._telemetry is not None:
             self._telemetry.after_update([optimizer])
 

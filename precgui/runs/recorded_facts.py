@@ -42,6 +42,7 @@ _REASONS = {
     "late_edits": L_("no gradients were scaled after their step in the steps that were looked at"),
     "cleared_gradients": L_("no gradients were cleared before their step in the steps that were looked at"),
     "rewritten_weights": L_("no weights were rounded between two steps in the steps that were looked at"),
+    "reloaded_weights": L_("no weights were seen to be copied onto themselves by load_state_dict"),
     "emptied_moments": L_("no second moments became zero between two steps"),
     "zero_state": L_("no update was divided by a state of the optimizer that is zero in the steps that were looked at"),
     "narrow_state": L_(
@@ -95,6 +96,7 @@ _OF_OWN_LOOPS = (
     "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations", "quantised_values",
     "loop_additions",
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
+    "reloaded_weights",
     "zero_state", "narrow_state", "early_divisions",
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
     "softmax_axes", "unused_terms", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",

@@ -55,6 +55,7 @@ def loop(path: Path | None, begin: Callable[[], None] = lambda: None, end: Calla
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
     recorder = Recorder(path, model, optimizer, scaler, record=EVERYTHING, ema=network()) if path else None
     losses, scales = [], []
+    kept: dict[str, Any] = {}
     begin()
     try:
         for step in range(5):
@@ -71,6 +72,8 @@ def loop(path: Path | None, begin: Callable[[], None] = lambda: None, end: Calla
             scales.append(float(scaler.get_scale()))
             if recorder is not None:
                 recorder.step(loss, samples=8)
+            kept = kept or model.state_dict()
+        model.load_state_dict(kept)  # which changes nothing, since it is no copy
         if recorder is not None:
             recorder.evaluated(1.0, 0.5)
             recorder.note("a note")

@@ -116,6 +116,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "rewritten_weights": _each_step(
         {"format": "bf16", "parameters": 2, "of": 2, "tensors": ["0.weight"], "error": 1.0, "update": 1.0, "made": 0.1}
     ),
+    "reloaded_weights": [
+        {"kind": kind, "module": "0", "step": 40, "since": 8, "count": 1, "parameters": 4} for kind in ("kept", "own")
+    ],
     "emptied_moments": _each_step({"format": "fp16", "parameters": 2, "lost": 50, "of": 64, "largest": 1.0}),
     "zero_state": _each_step(
         {"state": "exp_avg_sq", "format": "fp16", "parameters": 2, "lost": 50, "of": 64, "update": 1.0, "usual": 0.01}
