@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from precgui.engine.graph_leaves import leaves_of
 from precgui.engine.telemetry.parameters import parameters_of
 from precgui.engine.watcher import OperationCall, Watcher
 
@@ -18,10 +19,7 @@ _SUMS = ("AddBackward", "SubBackward", "RsubBackward", "MulBackward", "DivBackwa
          "SqueezeBackward", "ViewBackward", "ToCopyBackward")  # fmt: skip
 _OF_LISTS = ("SumBackward", "MeanBackward")  # of terms only where these were stacked
 _PRODUCTS = ("MulBackward", "DivBackward")  # of terms only where one operand has no gradient
-_LAYERS = ("AddmmBackward", "MmBackward", "BmmBackward", "MvBackward", "ConvolutionBackward", "EmbeddingBackward")
-_LEAF = "AccumulateGrad"
-_HIDES_PARAMETERS = "CheckpointFunctionBackward"  # a pass of its own begins behind it
-_MOST_NODES, _MOST_TERMS, _MOST_NAMES = 20_000, 64, 4
+_MOST_TERMS, _MOST_NAMES = 64, 4
 
 
 @dataclass
@@ -142,17 +140,5 @@ def _summands(root: Any) -> list[Any]:
 
 def _term_of(node: Any) -> _Term | None:
     """The parameters that a node hands gradients to; None where they are not known."""
-    seen, waiting, term = {node}, [node], _Term({}, has_layers=False)
-    while waiting:
-        own = waiting.pop()
-        name = own.name()
-        if name.endswith(_HIDES_PARAMETERS) or len(seen) > _MOST_NODES:
-            return None
-        term.has_layers |= name.startswith(_LAYERS)
-        if name.endswith(_LEAF):
-            term.leaves[id(own.variable)] = weakref.ref(own.variable)
-        for each, _ in own.next_functions:
-            if each is not None and each not in seen:
-                seen.add(each)
-                waiting.append(each)
-    return term
+    found = leaves_of(node)
+    return None if found is None else _Term(found.tensors, has_layers=found.has_layers)

@@ -387,6 +387,7 @@ class LoopWatch:
 
         Where one of these has stepped, it is a wrapper around them.
         """
+        self._later_steps.watchers.discarded.stepped()
         if self._stepped or optimizer in self._strangers:
             return
         if updated_by(self._weights, optimizer):

@@ -19,6 +19,7 @@ from precgui.engine.coarse_roundings import CoarseRoundings
 from precgui.engine.compared_scores import ComparedScores
 from precgui.engine.constant_answers import ConstantAnswers
 from precgui.engine.cut_samples import CutSamples
+from precgui.engine.discarded_passes import DiscardedPasses
 from precgui.engine.early_divisions import EarlyDivisions
 from precgui.engine.exponent_sources import ExponentSources
 from precgui.engine.finite_in_fp32 import FiniteInFp32
@@ -85,7 +86,7 @@ _BETWEEN = frozenset(4**power for power in range(3, 13))  # 64, 256 ...: where a
 class Watchers:
     """All that is told of the operations of a step. A new one is a subclass of `Watcher` and a part of `_all`."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, guard: Guard) -> None:
         self.writes = WriteTimes(model)
         self.stored = StoredUpdates(model, self.writes)
         self._sums, self._additions = LostDigits(), list[dict[str, Any]]()
@@ -97,7 +98,7 @@ class Watchers:
         products, axes, quantised = FirstProducts(), SoftmaxAxes(), QuantisedValues()
         self.rounding = RoundingSteps()
         self._masked, self.terms, self.sequences = MaskedRows(), UnusedTerms(model), SequenceAxes()
-        self.objectives = ClippedObjectives()
+        self.objectives, self.discarded = ClippedObjectives(), DiscardedPasses(model, guard)
         self.exponents, arguments = ExponentSources(model), LossArguments()
         self.singular = SingularSources()
         self._all: list[Watcher] = [
@@ -109,7 +110,7 @@ class Watchers:
             MixedAxes(), LossTerms(), UnleftStates(constants.is_made, targets.target), targets, KeptStatistics(),
             self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
             HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(), TermsWithoutGradient(),
-            ShiftedTargets(), self.objectives,
+            ShiftedTargets(), self.objectives, self.discarded,
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments]
@@ -227,7 +228,7 @@ class LaterSteps:
     """
 
     def __init__(self, model: nn.Module, guard: Guard, later: LaterNumbers, *, active: bool) -> None:
-        self.watchers, self.edits, self.exact = Watchers(model), GradientEdits(guard), ExactSteps()
+        self.watchers, self.edits, self.exact = Watchers(model, guard), GradientEdits(guard), ExactSteps()
         self.watchers.rounded = self.edits.rounded
         self._rewritten, self._emptied, self._step = RewrittenWeights(later), EmptiedMoments(later), 0
         self._zero_state = ZeroState(later)
@@ -282,6 +283,7 @@ class LaterSteps:
 
     def optimizer_begins(self, optimizer: Optimizer, *, closure: bool) -> None:
         """An optimizer is about to step; with a `closure` it evaluates the model by itself."""
+        self.watchers.discarded.stepping(optimizer, closure=closure)
         if closure:
             self.exact.drop(L_("the optimizer evaluates the model by itself"))
             return
@@ -327,6 +329,7 @@ class LaterSteps:
     def leave(self) -> None:
         """Take the mode out of torch's stack of modes, unless another one has been put on top of it meanwhile."""
         self.edits.end()
+        self.watchers.discarded.release()
         if self._mode is None:
             return
         if self._mode.has_failed:

@@ -41,6 +41,9 @@ _REASONS = {
     "gradient_edits": L_("no gradients were lost in a rounding of the loop in the steps that were looked at"),
     "late_edits": L_("no gradients were scaled after their step in the steps that were looked at"),
     "cleared_gradients": L_("no gradients were cleared before their step in the steps that were looked at"),
+    "discarded_passes": L_(
+        "no step was seen to use the last of several backward passes alone in the steps that were looked at"
+    ),
     "rewritten_weights": L_("no weights were rounded between two steps in the steps that were looked at"),
     "reloaded_weights": L_("no weights were seen to be copied onto themselves by load_state_dict"),
     "emptied_moments": L_("no second moments became zero between two steps"),
@@ -96,7 +99,7 @@ _OF_OWN_LOOPS = (
     "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations", "quantised_values",
     "loop_additions",
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
-    "reloaded_weights",
+    "reloaded_weights", "discarded_passes",
     "zero_state", "narrow_state", "early_divisions",
     "unshifted_targets", "batches", "broken_batches", "repeated_batch", "first_products", "target_ranges",
     "softmax_axes", "unused_terms", "kept_statistics", "mixed_axes", "loss_terms", "bootstrapped_targets", "schedules",

@@ -15,6 +15,7 @@ from tests.faults import (
     constant_faults,
     data_faults,
     deliberate_loops,
+    discarded_faults,
     flat_faults,
     leaking_faults,
     loss_faults,
@@ -42,7 +43,7 @@ assert coarse_faults and state_faults and constant_faults and rewritten_faults a
 assert data_faults and setup_faults and whole_number_faults and loss_faults and vanishing_faults
 assert axis_faults and typical_faults and leaking_faults and shape_faults and sequence_faults and singular_faults
 assert cast_faults and flat_faults and planned_faults and policy_faults and replay_faults
-assert reload_faults and shift_faults and signal_faults and sorted_faults and choice_faults
+assert discarded_faults and reload_faults and shift_faults and signal_faults and sorted_faults and choice_faults
 
 
 @pytest.mark.parametrize("name", FAULTS)

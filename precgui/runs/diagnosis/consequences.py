@@ -115,6 +115,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "vanishing-gradients",
         "gradient-underflow",
     ),
+    "passes-discarded": (*_LEARNS_NOTHING, "rising-loss"),
     "unused-terms": ("rising-loss", "no-progress"),
     "clipped-objective": (*_CLIMBS, *_LEARNS_NOTHING, "dead-units", "saturated-units"),
     "shifted-twice": _LEARNS_NOTHING,

@@ -116,6 +116,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "rewritten_weights": _each_step(
         {"format": "bf16", "parameters": 2, "of": 2, "tensors": ["0.weight"], "error": 1.0, "update": 1.0, "made": 0.1}
     ),
+    "discarded_passes": _each_step({"passes": 8, "optimizer": "Adam"}),
     "reloaded_weights": [
         {"kind": kind, "module": "0", "step": 40, "since": 8, "count": 1, "parameters": 4} for kind in ("kept", "own")
     ],
