@@ -12,9 +12,10 @@ from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.operation_names import SUMS
 from precgui.engine.telemetry.readable import address_of
-from precgui.engine.watcher import OperationCall, Watcher
+from precgui.engine.watcher import Facts, OperationCall, Watcher
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
+_SHORT = (torch.float16, torch.bfloat16)
 _COMPUTING = SUMS | {"mul"}
 _MOST = 65536  # elements that are looked at
 _MOST_OF_A_CAST = 1 << 24
@@ -29,7 +30,10 @@ _WIDTHS = {torch.bfloat16: 8, torch.float16: 11, torch.float32: 24, torch.float6
 
 
 class LostValues(Watcher):
-    """Told of each operation outside of the optimizer."""
+    """Told of each operation outside of the optimizer.
+
+    Of casts of data to 16 bits, or from them, outside of the model it says that they ran, whatever they lose.
+    """
 
     fact = "lost_values"
 
@@ -37,6 +41,7 @@ class LostValues(Watcher):
         super().__init__()
         self._model = weakref.ref(model)
         self._weights: set[int] = set()  # addresses: copies of weights are no data
+        self._casts: dict[torch.dtype, dict[str, Any]] = {}
 
     def begin(self, step: int) -> None:
         super().begin(step)
@@ -53,14 +58,32 @@ class LostValues(Watcher):
         elif out.dtype in _INTEGERS and name in _COMPUTING:
             self._computed(name, args, out, call.module)
 
+    def overflow(self, call: OperationCall) -> None:
+        """An operation of a step has run that is watched for what is not finite alone."""
+        out, source = call.out, call.args[0]
+        if call.name == "_to_copy" and isinstance(source, Tensor) and isinstance(out, Tensor):
+            self._narrow(source, out, call.module)
+
+    def _narrow(self, source: Tensor, out: Tensor, module: str | None) -> None:
+        """A cast of data to 16 bits or from them, and the Inf that it makes."""
+        if source.requires_grad or out.numel() < _FEWEST or source.dtype == out.dtype:
+            return
+        if module is None and address_of(source) not in self._weights:
+            for each in (source.dtype, out.dtype):
+                if each in _SHORT:
+                    self._casts.setdefault(each, {"format": dtype_name(each), "step": self._step})
+        is_wide = source.dtype in (torch.float32, torch.float64)
+        if is_wide and out.dtype is torch.float16:
+            self._overflows(source.detach(), out.detach(), module)
+
     def _cast(self, source: Tensor, out: Tensor, module: str | None) -> None:
+        self._narrow(source, out, module)
         before, after = source.detach().reshape(-1)[:_MOST], out.detach().reshape(-1)[:_MOST]
         if out.dtype is torch.float16 and source.dtype in (torch.float32, torch.float64) and not source.requires_grad:
             known = before != 0
             share = float((known & (after == 0)).sum() / known.sum().clamp_min(1))
             if share > _MOSTLY and int(known.sum()) >= _FEWEST:
                 self._note("cast", out, share, float(before.abs().max()), module)
-            self._overflows(source.detach(), out.detach(), module)
         is_data = (module is None or torch.is_grad_enabled()) and address_of(source) not in self._weights
         if is_data and _loses_spread(source, out) and (share := _worst_column(source, out)) > _COARSE:
             self._note("coarse cast", out, share, float(before.abs().max()), module)
@@ -102,6 +125,9 @@ class LostValues(Watcher):
                 "operation": operation, "format": stored, "share": share, "largest": largest, "module": module,
                 "step": self._step, "count": count,
             }  # fmt: skip
+
+    def facts(self) -> Facts:
+        return super().facts() | {"narrow_casts": list(self._casts.values())}
 
 
 def _loses_spread(source: Tensor, out: Tensor) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.dtype_names import dtype_name
 from precgui.engine.samples import sampled_table
 from precgui.engine.telemetry.readable import address_of, dense, readable, unseen
 from precgui.record.later_numbers import LaterNumbers
@@ -86,14 +87,16 @@ class Batches:
         self._marks, self._compared = marks, self._compared + 1
 
     def alarm(self) -> None:
-        """The loss of this step is not finite: what its batch holds that no loss can bear."""
+        """The loss or the gradients of this step are not finite: what its batch holds that no loss can bear."""
         for name, reference in self._held:
             tensor = reference()
-            own, row = readable(tensor.detach()) if tensor is not None else None, dict[str, int]()
+            own, row = readable(tensor.detach()) if tensor is not None else None, dict[str, Any]()
             if own is None or len(self._broken) >= _MOST_BROKEN:
                 continue
             with unseen(), contextlib.suppress(Exception):  # as in `given`
                 row = _broken(own)
+                if row and "ignored" not in row:
+                    row["format"] = _format_of(own)
             if row:
                 self._broken.append({"step": self._step, "input": name, "numbers": own.numel()} | row)
 
@@ -156,7 +159,7 @@ def _described(tensor: Tensor) -> dict[str, Any]:
         "numbers": own[0].numel(),
         "alike": alike,
         "short": alike and _is_short(table[0]),
-        "holes": bool(_broken(table).get("nan")),
+        "holes": "nan" in _broken(table),
     }
 
 
@@ -167,7 +170,23 @@ def _is_short(numbers: Tensor) -> bool:
     return any(bool((numbers.to(each).to(numbers.dtype) == numbers).all()) for each in (torch.bfloat16, torch.float16))
 
 
-def _broken(tensor: Tensor) -> dict[str, int]:
+def _format_of(tensor: Tensor) -> str:
+    """The format of 16 bits whose numbers all finite ones of a tensor are; '' without one or without numbers.
+
+    Whole numbers are also numbers of a short format in which they were never held. That counts where Inf is among
+    them, which a cast makes; NaN is made by computing, which leaves fractions.
+    """
+    held = dtype_name(tensor.dtype)
+    if held in ("fp16", "bf16"):
+        return held
+    known = tensor[tensor.isfinite() & (tensor != 0)]
+    if not len(known) or (not bool((tensor == math.inf).any()) and bool((known == known.round()).all())):
+        return ""
+    short = ((dtype_name(each), each) for each in (torch.float16, torch.bfloat16))
+    return next((name for name, each in short if bool((known.to(each).to(known.dtype) == known).all())), "")
+
+
+def _broken(tensor: Tensor) -> dict[str, Any]:
     """How many numbers are NaN and Inf, or how many classes there are where all are to be ignored; {} of a sound one.
 
     A mask holds -Inf, which is left alone.

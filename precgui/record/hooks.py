@@ -264,6 +264,7 @@ class LoopWatch:
         if not loss_is_finite:
             self._later_steps.alarm()
         elif alarm:
+            self._later_steps.batches.alarm()
             self._later_steps.look_at_ranges()
         if self._telemetry is not None:
             self._telemetry.end(time_s, step_s, self._optimizers, alarm=alarm)

@@ -94,6 +94,7 @@ class Watchers:
         self._cancellations, self.hidden = Cancellations(), HiddenParameters(model)
         constants, ranges = ConstantAnswers(), TargetRanges()
         constants.compared = ranges.compared
+        self._lost_values = LostValues(model)
         targets = BootstrappedTargets(constants.is_made)
         products, axes, quantised = FirstProducts(), SoftmaxAxes(), QuantisedValues()
         self.rounding = RoundingSteps()
@@ -102,7 +103,7 @@ class Watchers:
         self.exponents, arguments = ExponentSources(model), LossArguments()
         self.singular = SingularSources()
         self._all: list[Watcher] = [
-            self._cancellations, CoarseIntegers(model), BroadcastLosses(), LostValues(model), CoarseRoundings(model),
+            self._cancellations, CoarseIntegers(model), BroadcastLosses(), self._lost_values, CoarseRoundings(model),
             RepeatedActivations(), HandQuantisers(model), quantised, self._finite, constants, FlatUnits(),
             UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, self.singular, arguments,
             ShortData(model),
@@ -129,8 +130,8 @@ class Watchers:
         """
         self.where, self._only_finite = where, only_finite
         if only_finite:
-            self._finite.begin(step)
-            self._masked.begin(step)
+            for watcher in (self._finite, self._masked, self._lost_values):
+                watcher.begin(step)
             return
         self._sums, self._failed = LostDigits(), []
         self.writes.begin(step)
@@ -158,6 +159,7 @@ class Watchers:
         if self._only_finite:
             if args and not call.in_optimizer and graph_task() == -1:
                 self._masked.observe(call)
+                self._lost_values.overflow(call)
             return
         self.stored.after(func, args, out, call.module)  # first: new memory tells how a result is found again
         for each in told:

@@ -29,6 +29,7 @@ _REASONS = {
     "integers": L_("no whole numbers beyond the exact ones of 16 bits were seen in the steps that were looked at"),
     "broadcast_loss": L_("no column met a vector in a loss in the steps that were looked at"),
     "lost_values": L_("no numbers vanished in FP16 or wrapped around in the steps that were looked at"),
+    "narrow_casts": L_("no data were cast to or from 16 bits in the steps that were looked at"),
     "applied_twice": L_("no loss took probabilities for scores in the steps that were looked at"),
     "rounded_weights": L_("no weights were rounded by the loop itself in the steps that were looked at"),
     "rounded_activations": L_("nothing with a gradient was rounded to integers in the steps that were looked at"),
@@ -96,8 +97,8 @@ FACTS = tuple(_REASONS)
 _MOST_COUNTED = 2.0**53
 _OF_OWN_LOOPS = (
     "precision", "autocast", "loop", "scaler", "cancellation", "stored_updates", "integers", "broadcast_loss",
-    "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations", "quantised_values",
-    "loop_additions",
+    "lost_values", "narrow_casts", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations",
+    "quantised_values", "loop_additions",
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
     "reloaded_weights", "discarded_passes",
     "zero_state", "narrow_state", "early_divisions",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -255,3 +256,53 @@ def readings_beyond_fp16_under_autocast(opened: Open) -> None:
 @fault("data-not-finite", "hold NaN or Inf", "Look at", None)
 def readings_that_hold_infinity_before_the_cast(opened: Open) -> None:
     _half_model(opened, lambda x: x.half(), spoilt=True)
+
+
+def _late_peak(opened: Open, cast: Cast, first: int, again: bool = False, spoilt: bool = False) -> None:
+    """Readings of which the first one beyond FP16 comes in a step between the watched ones; `again`: one in each step
+    from then on, too, `spoilt`: Inf that no cast has made."""
+    model = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 1))
+    steps = iter(range(1, 99))
+
+    def loss_of() -> Tensor:
+        step, own = next(steps), torch.randn(64, 4)
+        x = (0.5 * own).exp() * 1000
+        if step == first or (again and step > first):
+            x[3, 1] = torch.inf if spoilt else 1e6
+        return F.mse_loss(model(torch.log1p(cast(x).float()) - 7)[:, 0], own[:, 3])
+
+    _learn(opened, model, loss_of, 30)
+
+
+@fault("data-not-finite", "inputs of step 5 hold NaN or Inf", "FP16 makes Inf of finite numbers beyond 65504", None)
+def a_peak_beyond_fp16_in_step_5(opened: Open) -> None:
+    _late_peak(opened, lambda x: x.half(), 5)
+
+
+@fault("data-not-finite", "inputs of step 11 hold NaN or Inf", "FP16 makes Inf of finite numbers beyond 65504", None)
+def a_peak_beyond_fp16_of_numpy_in_step_11(opened: Open) -> None:
+    def stored(x: Tensor) -> Tensor:
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(x.numpy().astype(np.float16))
+
+    _late_peak(opened, stored, 11)
+
+
+@fault("overflowing-cast", "cast of data to FP16 makes Inf", "BF16", True)
+def peaks_beyond_fp16_from_step_11_on(opened: Open) -> None:
+    _late_peak(opened, lambda x: x.half(), 11, again=True)
+
+
+@fault("data-not-finite", "inputs of step 11 hold NaN or Inf", "Clean the data", False)
+def a_reading_of_infinity_in_step_11(opened: Open) -> None:
+    _late_peak(opened, lambda x: x, 11, spoilt=True)
+
+
+@healthy
+def a_peak_in_range_of_fp32_in_step_5(opened: Open) -> None:
+    _late_peak(opened, lambda x: x, 5)
+
+
+@healthy
+def peaks_in_range_of_bf16_from_step_11_on(opened: Open) -> None:
+    _late_peak(opened, lambda x: x.to(B16), 11, again=True)

@@ -103,7 +103,7 @@ def test_that_nan_in_a_batch_is_counted_in_its_step(value: float, tmp_path: Path
 
     rows = _rows(_recorded(tmp_path / "run.h5", batch, 5), "broken_batches")
     nan = int(math.isnan(value))
-    assert rows == [{"step": 5, "input": "0", "numbers": 128, "nan": nan, "infinite": 1 - nan}]
+    assert rows == [{"step": 5, "input": "0", "numbers": 128, "nan": nan, "infinite": 1 - nan, "format": ""}]
 
 
 def test_that_holes_that_a_model_fills_are_not_taken_for_the_cause(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from precgui.runs.diagnosis.analysis import percent
 from precgui.runs.diagnosis.blame import blame_of
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, Cause, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.recorded_facts import fp32_repetition, number, text, whole
 from precgui.sentences import L_, Sentence, together
 
@@ -72,6 +73,41 @@ def of_data(m: Measurements, proof: Evidence) -> Cause | None:
             "mean and a spread) before the cast."
         ), (cast, proof), str(row.get("module") or ""), confidence=0.9, blame=BEYOND_RANGE,
     )  # fmt: skip
+
+
+def narrow_data(m: Measurements, step: int) -> Evidence | None:
+    """Why 16 bits may have made the batch of a step Inf or NaN before the model got it; None where nothing says so.
+
+    By the digits of its finite numbers, else by a cast of data that was seen in another step.
+    """
+    formula = L_("the finite numbers of a batch are those of 16 bits, or a cast of data to or from 16 bits was seen")
+    held = next((low for row in origin.broken_batches(m, step) if (low := text(row, "format")) in DIGITS), "")
+    if held:
+        return Evidence(
+            formula, {"step": step, "format": held},
+            Sentence(
+                "The finite numbers that the model gets in step {step} are all numbers of {format}.",
+                step=step, format=held.upper(),
+            ),
+        )  # fmt: skip
+    row = next((row for row in m.fact_rows("narrow_casts") if text(row, "format") in DIGITS), None)
+    if row is None:
+        return None
+    held, seen = text(row, "format"), whole(row, "step")
+    return Evidence(
+        formula, {"step": seen, "format": held},
+        Sentence("In step {step} the loop casts data to or from {format}.", step=seen, format=held.upper()),
+    )  # fmt: skip
+
+
+def beyond_16_bits(low: Evidence) -> str:
+    """The cure of a batch that 16 bits may have made Inf or NaN."""
+    if low.values["format"] != "fp16":
+        return L_("In BF16 differences of nearly equal numbers are 0, and what is divided by them is Inf or NaN.")
+    return L_(
+        "FP16 makes Inf of finite numbers beyond 65504 and 0 of those below 3e-8: look at them before the cast, and "
+        "keep them in FP32 or BF16."
+    )
 
 
 def _cause(m: Measurements, step: int, row: Mapping[str, Any], module: str) -> Cause:

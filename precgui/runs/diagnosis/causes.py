@@ -33,7 +33,7 @@ from precgui.runs.diagnosis.blame import (
     vanished_epsilon,
 )
 from precgui.runs.diagnosis.broken_derivatives import broken_derivative
-from precgui.runs.diagnosis.cast_cause import casts_of_data, of_cast, of_data
+from precgui.runs.diagnosis.cast_cause import beyond_16_bits, casts_of_data, narrow_data, of_cast, of_data
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Cause, Evidence
 from precgui.runs.diagnosis.forward_cause import of_exponent, of_forward
 from precgui.runs.diagnosis.measurements import Measurements
@@ -47,6 +47,7 @@ LONG = 8  # skipped steps in a row that are no search for the scale any more, wh
 _BEYOND = 2.0**24  # a loss scale with which FP16 overflows in any model
 _PRODUCT_OPERATIONS = ("mm", "bmm", "addmm", "baddbmm", "convolution", "dot", "mv", "linear")
 _AS_GIVEN = Blame(False, L_("these numbers were not finite before anything was computed with them"))
+_BEFORE_CAST = Blame(needs=L_("the data of this step before they are cast to 16 bits"), certainty="estimate")
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
 
@@ -64,6 +65,8 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         if cause is not None:
             return cause
     if m.finite_loss[place]:
+        if origin.is_batch_broken(m, step := int(m.steps[place])):
+            return _of_data(m, Origin(step, "data", part="inputs"))
         return _of_backward(m, place)
     result = origin.of_loss(m, place)
     if result.place == "data":
@@ -201,7 +204,7 @@ def _of_given(m: Measurements, place: int) -> Cause | None:
 
 def _ran_in_16_bits(m: Measurements) -> bool:
     """Whether anything did, the loop's own operations between the steps of the model included."""
-    return computes_in_16_bits(m) or bool(m.fact_rows("finite_in_fp32"))
+    return computes_in_16_bits(m) or bool(m.fact_rows("finite_in_fp32") or m.fact_rows("narrow_casts"))
 
 
 def _overflows_by_itself(m: Measurements, rows: Sequence[Mapping[str, Any]], step: int) -> Cause | None:
@@ -238,12 +241,16 @@ def _of_data(m: Measurements, origin: Origin) -> Cause:
         {"step": origin.step, "part": origin.part},
         Sentence("The {part} of step {step} hold NaN or Inf.", part=origin.part, step=origin.step),
     )
-    return Cause("data-not-finite", Sentence(
-        "the {part} of step {step} hold NaN or Inf",
-        part=origin.part, step=origin.step,
-    ),
-                 L_("Clean the data: drop or mask these samples."), (proof,), confidence=0.99,
-                 blame=UNDECIDED if m.own_loop and _ran_in_16_bits(m) else _of_beginning(m))  # fmt: skip
+    short = Sentence("the {part} of step {step} hold NaN or Inf", part=origin.part, step=origin.step)
+    fix = L_("Clean the data: drop or mask these samples.")
+    low = narrow_data(m, origin.step) if m.own_loop else None
+    if low is None:
+        blame = UNDECIDED if m.own_loop and _ran_in_16_bits(m) else _of_beginning(m)
+        return Cause("data-not-finite", short, fix, (proof,), confidence=0.99, blame=blame)
+    if (cast := of_data(m, proof)) is not None:
+        return cast
+    fix = together(fix, beyond_16_bits(low))
+    return Cause("data-not-finite", short, fix, (proof, low), confidence=0.99, blame=_BEFORE_CAST)
 
 
 def _of_input(m: Measurements, origin: Origin) -> Cause:
@@ -273,10 +280,11 @@ def _of_input(m: Measurements, origin: Origin) -> Cause:
             ),
             (proof, *decided.evidence), origin.module, confidence=0.85, certainty=decided.certainty, blame=decided,
         )  # fmt: skip
-    if decided.answer is False and casts_of_data(m):
+    before = narrow_data(m, origin.step) if decided.answer is False else None
+    if before is not None:
         if (cast := of_data(m, proof)) is not None:
             return cast
-        decided = UNDECIDED
+        decided = _BEFORE_CAST
     return Cause(
         "data-not-finite",
         Sentence("the inputs of step {step} hold NaN or Inf, or are beyond FP16", step=origin.step)
@@ -284,7 +292,11 @@ def _of_input(m: Measurements, origin: Origin) -> Cause:
             "the inputs of step {step} hold NaN or Inf",
             step=origin.step,
         ),
-        L_("Look at the inputs of this step; normalise or clean them."), (proof, *decided.evidence),
+        together(
+            L_("Look at the inputs of this step; normalise or clean them."),
+            beyond_16_bits(before) if before is not None else "",
+        ),
+        (proof, *decided.evidence) if before is None else (proof, before),
         origin.module, confidence=0.85, certainty=decided.certainty, blame=decided,
     )  # fmt: skip
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def of_loss(m: Measurements, place: int) -> Origin:
             return Origin(step, "data", part="targets" if "targets of" in each.message else "inputs")
     if _weights_bad_before(m, step):
         return Origin(step, "weights")
-    if _is_batch_broken(m, step):
+    if is_batch_broken(m, step):
         return Origin(step, "data", part="inputs")
     visited = _first_bad_output(m, step)
     named = next((each.module for each in reported if each.module not in WHOLE), "")
@@ -69,11 +69,18 @@ def of_loss(m: Measurements, place: int) -> Origin:
     return Origin(step, "input" if first else "forward", module, _infinite(m, module, step), before)
 
 
-def _is_batch_broken(m: Measurements, step: int) -> bool:
-    """Whether the batch of a step holds NaN or Inf, of a kind that has none in steps with a finite loss."""
-    usual = {text(row, "input") for row in m.fact_rows("batches") if row.get("holes") and row.get("step") != step}
+def is_batch_broken(m: Measurements, step: int) -> bool:
+    """Whether the batch of a step holds NaN or Inf, of a kind that has none in steps that were finite."""
+    return bool(broken_batches(m, step))
+
+
+def broken_batches(m: Measurements, step: int) -> list[Mapping[str, Any]]:
+    """The tensors of the batch of a step that hold NaN or Inf, of a kind that has none in steps that were finite."""
+    finite = np.isfinite(m.grad_norm)
+    sound = set(m.steps[m.finite_loss & ~m.skipped & (finite | ~finite.any())].tolist())
+    usual = {text(row, "input") for row in m.fact_rows("batches") if row.get("holes") and row.get("step") in sound}
     rows = [row for row in m.fact_rows("broken_batches") if row.get("step") == step]
-    return any((row.get("nan") or row.get("infinite")) and text(row, "input") not in usual for row in rows)
+    return [row for row in rows if (row.get("nan") or row.get("infinite")) and text(row, "input") not in usual]
 
 
 def _last_checked_before(m: Measurements, module: str) -> str:

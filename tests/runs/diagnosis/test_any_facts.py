@@ -84,6 +84,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"operation": "unit_decay", **LOST, "gap": 1e-3, "times": 64, "is_old": True, "step": 2},
         {"operation": "bounded_sum", **LOST, "made_by": "exp", "step": 2},
     ],
+    "narrow_casts": [{"format": "fp16", "step": 2}],
     "applied_twice": [{"function": "softmax", "operation": "log_softmax", "module": "0", "step": 2}],
     "rounded_weights": [{"tensor": "0.weight", "steps": _each_step({"error": 0.9, "kept": 0.1})}],
     "rounded_activations": [{"module": "0", "operation": "round", "step": 2}],
@@ -150,7 +151,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"input": "0", "samples": 8, "numbers": 8, "alike": True, "short": True, "holes": True}, 1, 2, 8, 32, 128
     ),
     "broken_batches": [
-        {"step": 40, "input": "0", "numbers": 64, "nan": 3, "infinite": 1},
+        {"step": 40, "input": "0", "numbers": 64, "nan": 3, "infinite": 1, "format": "fp16"},
         {"step": 40, "input": "labels", "numbers": 64, "ignored": 64},
     ],
     "repeated_batch": [{"steps": 40, "samples": 8, "moves": True, "evaluated": 64}],
