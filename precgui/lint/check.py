@@ -10,6 +10,7 @@ from pathlib import Path
 from precgui.errors import SentenceError
 from precgui.events import Severity
 from precgui.lint import (
+    average_rules,
     checkpoint_rules,
     count_rules,
     dtype_rules,
@@ -65,6 +66,7 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
     **loop_rules.RULES,
     **weight_rules.RULES,
     **kept_rules.RULES,
+    **average_rules.RULES,
     **checkpoint_rules.RULES,
     **loss_rules.RULES,
     **dtype_rules.RULES,

@@ -42,18 +42,7 @@ def computed(source: Source, node: ast.AST | None, depth: int = 0) -> float | No
     if not isinstance(node, ast.BinOp):
         return None
     left, right = computed(source, node.left, depth + 1), computed(source, node.right, depth + 1)
-    if left is None or right is None:
-        return None
-    match node.op:
-        case ast.Add():
-            return left + right
-        case ast.Sub():
-            return left - right
-        case ast.Mult():
-            return left * right
-        case ast.Div() if right != 0:
-            return left / right
-    return None
+    return None if left is None or right is None else _applied(node.op, left, right)
 
 
 def _held_value(source: Source, node: ast.AST) -> ast.expr | None:
@@ -119,22 +108,69 @@ def _entry(source: Source, node: ast.Subscript) -> ast.expr | None:
 
 def _default(source: Source, variable: Variable) -> ast.expr | None:
     """The default of an argument, where no call of its function in the script gives another value."""
-    scope = variable.scope
-    if not isinstance(scope, ast.FunctionDef):
+    scope, default = variable.scope, default_of(variable)
+    if not isinstance(scope, ast.FunctionDef) or default is None:
         return None
-    given = scope.args
-    names = [each.arg for each in (*given.posonlyargs, *given.args)]
-    defaults = dict(zip(names[len(names) - len(given.defaults) :], given.defaults, strict=True))
-    pairs = zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    defaults |= {each.arg: value for each, value in pairs if value is not None}
-    if variable.text not in defaults:
-        return None
+    names = [each.arg for each in (*scope.args.posonlyargs, *scope.args.args)]
     owner = source.parent(scope)
     place = names.index(variable.text) - isinstance(owner, ast.ClassDef) if variable.text in names else len(names)
     calls = source.cached(("calls", scope), lambda: _calls_of(source, scope))
     if len(calls) > _MOST_CALLS or any(_may_give(each, variable.text, place) for each in calls):
         return None
-    return defaults[variable.text]
+    return default
+
+
+def default_of(argument: Variable) -> ast.expr | None:
+    """The default that a function has for an argument."""
+    if not isinstance(argument.scope, ast.FunctionDef):
+        return None
+    given = argument.scope.args
+    names = [each.arg for each in (*given.posonlyargs, *given.args)]
+    defaults = dict(zip(names[len(names) - len(given.defaults) :], given.defaults, strict=True))
+    pairs = zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    defaults |= {each.arg: value for each, value in pairs if value is not None}
+    return defaults.get(argument.text)
+
+
+def possible(source: Source, node: ast.AST | None, depth: int = 0) -> frozenset[float]:
+    """The numbers that an expression may be where each is known, as `computed`; of an argument the default and each
+    that a call gives, of `min(c, a / b)`, which grows to c, the number c."""
+    value = constant(source, node)
+    if value is not None or node is None or depth > _MOST_STEPS:
+        return frozenset() if value is None else frozenset({value})
+    match node:
+        case ast.Name() | ast.Attribute():
+            variable = source.variable(node)
+            values = source.variables.values(variable) if variable is not None else []
+            if variable is None or len(values) > 1:
+                return frozenset()
+            held = values or [*given_for(source, variable), default_of(variable)]
+            return frozenset(found for each in held[:_MOST_STEPS] for found in possible(source, each, depth + 1))
+        case ast.IfExp(body=body, orelse=other):
+            return possible(source, body, depth + 1) | possible(source, other, depth + 1)
+        case ast.Call(func=ast.Name(id="min"), args=[one, other]):
+            return frozenset().union(*(
+                possible(source, limit, depth + 1) for limit, rising in ((one, other), (other, one))
+                if isinstance(rising, ast.BinOp) and isinstance(rising.op, ast.Div)
+            ))  # fmt: skip
+        case ast.BinOp(left=left, op=op, right=right):
+            pairs = [(a, b) for a in possible(source, left, depth + 1) for b in possible(source, right, depth + 1)]
+            results = [_applied(op, a, b) for a, b in pairs[: _MOST_STEPS**2]]
+            return frozenset(each for each in results if each is not None)
+    return frozenset()
+
+
+def _applied(op: ast.operator, left: float, right: float) -> float | None:
+    match op:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+        case ast.Div() if right != 0:
+            return left / right
+    return None
 
 
 def _calls_of(source: Source, function: ast.FunctionDef) -> list[ast.Call]:

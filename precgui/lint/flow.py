@@ -200,7 +200,7 @@ def weights_format(
                 text = _made_in(source, each.value)
             if text or each.value is None or not _is_same_model(source, model, each.value):
                 events.append((each.place, each.node, text))
-    for site in source.calls_of(model, *CONVERSIONS):
+    for site in source.calls_of(model, *CONVERSIONS, *SAME_OBJECT):
         text = model_format(source, whole_chain(source, site.node)) if source.scope(site.node) is scope else ""
         if text and not isinstance(statement(source, site.node), ast.Assign):
             events.append((site.place, site.node, text))

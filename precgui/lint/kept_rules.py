@@ -1,4 +1,4 @@
-"""Numbers that a script keeps in 16 bits from step to step: moments, averages, sums of gradients, master weights."""
+"""Numbers that a script keeps in 16 bits from step to step: moments, sums of gradients, master weights."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ from precgui.lint.weight_rules import trained_low
 from precgui.sentences import L_, Sentence
 
 _MAKERS = {"zeros", "tensor", "new_zeros", "zeros_like", "full", "full_like", "ones_like"}
-_AVERAGES = ("ema", "average", "averaged", "shadow")
 _GRADIENTS = {"g", "grad", "grads", "gradient", "gradients", "d_p"}
 _LOW_CASTS = ("half", "bfloat16", "to", "type", "from_pretrained")
 _COMPENSATED = ("stochastic", "kahan", "compensat")
 _UNCHANGED = {"detach", "clone", "contiguous", "requires_grad_", "to", "cuda", "cpu", "Parameter", "deepcopy"}
 _COPIES = {"clone", "Parameter", "deepcopy"}
-_UNIT_ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11}
-_DEVIATION = 0.25  # of an average: what differs so much from it should move it
-_MOST_AVERAGES = 16
+UNIT_ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11}
+DEVIATION = 0.25  # of an average: what differs so much from it should move it
+_PAIRS = ("items", "named_parameters", "named_buffers")
 _MOST_STEPS = 8  # from one expression to the next
 _MOST_CALLS = 64  # of one kind in a script
 
 
 @dataclass(frozen=True)
-class _Kept:
+class Kept:
     """A tensor, or a list of them, that is made in 16 bits."""
 
     text: str
@@ -51,63 +50,7 @@ class _Kept:
     line: int
 
 
-def low_average(source: Source) -> Mistakes:
-    """A moving average that is kept in 16 bits: of weights, by its name, or one in which a new value weighs little."""
-    assigned = [each for each in source.nodes if isinstance(each, ast.Assign)]
-    for node in [each for each in assigned if _is_average(path_text(each.targets[0]))][:_MOST_AVERAGES]:
-        weights = _low_inside(source, node.value)
-        change = _update_of(source, path_text(node.targets[0])) if weights else None
-        if change is not None:
-            yield node.lineno, *_lost_changes(path_text(node.targets[0]), weights, change.line)
-    for site in source.of("add_", "lerp_")[:_MOST_CALLS]:
-        kept, weight = _kept_by(source, site.node), _weight_of_new(source, site)
-        new = next(iter(site.node.args), None)
-        if kept is None or weight is None or _is_average(kept.text) or new is None or _is_of_gradients(source, new):
-            continue
-        if 0 < weight * _DEVIATION <= _UNIT_ROUNDOFF[kept.format] and not _is_compensated(source):
-            yield kept.line, *_lost_changes(kept.text, kept.format, site.line)
-
-
-def _lost_changes(text: str, weights: str, line: int) -> tuple[Severity, str, str]:
-    return (
-        "warning", Sentence(
-            "{target} is a moving average in {weights}: small changes (line {line}) are rounded away",
-            target=text, weights=weights.upper(), line=line,
-        ),
-        L_("keep the average in FP32 (.float())"),
-    )  # fmt: skip
-
-
-def _is_average(text: str) -> bool:
-    return not set(_AVERAGES).isdisjoint(text.rpartition(".")[2].lower().split("_"))
-
-
-def _low_inside(source: Source, value: ast.expr) -> str:
-    """The format in 16 bits that an average is made in: cast itself, cast element by element, or a copy of a model."""
-    node = value
-    while isinstance(node, ast.DictComp | ast.ListComp):
-        node = node.value if isinstance(node, ast.DictComp) else node.elt
-    weights = model_format(source, node)
-    is_copy = isinstance(node, ast.Call) and source.name_of(node.func).endswith("deepcopy")
-    inner = node.args[0] if is_copy and isinstance(node, ast.Call) and node.args else None
-    copied = source.variable(inner) if inner is not None else None
-    if not weights and copied is not None:
-        state = weights_format(source, copied, source.scope(value))
-        weights = state[0] if state is not None and source.places[state[1]] < source.places[value] else ""
-    return weights if weights in ("fp16", "bf16") else ""
-
-
-def _update_of(source: Source, name: str) -> CallSite | None:
-    """The call that changes an average in place, in a loop over it or with it as an argument."""
-    for site in source.of("mul_", "lerp_", "_foreach_mul_", "_foreach_lerp_"):
-        loop = source.loop(site.node)
-        nodes = [*source.walk(site.node), *(source.walk(loop.iter) if isinstance(loop, ast.For) else [])]
-        if any(isinstance(each, ast.Name | ast.Attribute) and path_text(each) == name for each in nodes):
-            return site
-    return None
-
-
-def _weight_of_new(source: Source, site: CallSite) -> float | None:
+def weight_of_new(source: Source, site: CallSite) -> float | None:
     """The weight w of a new value in `x.lerp_(new, w)`, `x.mul_(1 - w).add_(new, alpha=w)` and `.add_(w * new)`, also
     of its square, `.addcmul_(new, new, value=w)`."""
     if site.method == "lerp_":
@@ -122,7 +65,7 @@ def _weight_of_new(source: Source, site: CallSite) -> float | None:
     return next((found for each in factors if (found := computed(source, each)) is not None), None)
 
 
-def _is_compensated(source: Source) -> bool:
+def is_compensated(source: Source) -> bool:
     text = source.text.lower()
     return any(word in text for word in _COMPENSATED)
 
@@ -138,16 +81,16 @@ def made_low(source: Source, value: ast.expr) -> str:
     return made if made in EXACT_UP_TO else ""
 
 
-def _kept(source: Source) -> dict[Hashable, _Kept]:
+def kept_in_16_bits(source: Source) -> dict[Hashable, Kept]:
     """The tensors that a script keeps in 16 bits, by variable or by key of a state, and in no other format."""
 
-    def collect() -> dict[Hashable, _Kept]:
-        found: dict[Hashable, _Kept] = {}
+    def collect() -> dict[Hashable, Kept]:
+        found: dict[Hashable, Kept] = {}
         others: set[Hashable] = set()
         made_somewhere = any(made_low(source, site.node) for site in source.of(*_MAKERS, *_LOW_CASTS))
         for place, text, value in _makings(source) if made_somewhere else ():
             if made := made_low(source, value):
-                found.setdefault(place, _Kept(text, made, value.lineno))
+                found.setdefault(place, Kept(text, made, value.lineno))
             else:
                 others.add(place)
         return {place: kept for place, kept in found.items() if place not in others}
@@ -159,7 +102,7 @@ def _makings(source: Source) -> Iterator[tuple[Hashable, str, ast.expr]]:
     """The places that a script assigns to, with their texts and what they get."""
     for node in source.nodes:
         if isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Tuple | ast.List):
-            if (place := _place(source, node.targets[0], follow=False)) is not None:
+            if (place := place_of(source, node.targets[0], follow=False)) is not None:
                 yield place, path_text(node.targets[0]), node.value
         elif isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
@@ -180,7 +123,7 @@ def _entry(source: Source, key: ast.Constant) -> Hashable:
     return (enclosing_class(source, key) or source.scope(key), key.value)
 
 
-def _place(source: Source, node: ast.expr, *, follow: bool = True) -> Hashable | None:
+def place_of(source: Source, node: ast.expr, *, follow: bool = True) -> Hashable | None:
     """The variable that a tensor is held in, the key of a state, or the list that a loop takes it from."""
     current: ast.expr | None = node
     for _ in range(_MOST_STEPS):
@@ -193,7 +136,7 @@ def _place(source: Source, node: ast.expr, *, follow: bool = True) -> Hashable |
                 return None
             current = current.value
         elif isinstance(current, ast.Name) and follow:
-            held = _taken_from(source, current) or definition(source, current)
+            held = taken_from(source, current) or definition(source, current)
             if not isinstance(held, ast.Name | ast.Attribute | ast.Subscript):
                 return source.variable(current)
             current = held
@@ -204,8 +147,9 @@ def _place(source: Source, node: ast.expr, *, follow: bool = True) -> Hashable |
     return None
 
 
-def _taken_from(source: Source, name: ast.Name) -> ast.expr | None:
-    """The list that a loop takes a variable from, also one of several lists: `a` of `for x, y in zip(a, b)`."""
+def taken_from(source: Source, name: ast.Name) -> ast.expr | None:
+    """The list that a loop takes a variable from, also one of several lists: `a` of `for x, y in zip(a, b)`; of pairs
+    of names and tensors, the dictionary, or the call that gives them."""
     variable = source.variable(name)
     last = binding_before(source, variable, name) if variable is not None else None
     while variable is not None and last is not None and isinstance(last.node, ast.AugAssign):
@@ -214,16 +158,16 @@ def _taken_from(source: Source, name: ast.Name) -> ast.expr | None:
         return None
     target, items = last.node.target, last.node.iter
     for _ in range(_MOST_STEPS):
-        called = source.name_of(items.func) if isinstance(items, ast.Call) else ""
+        called = source.name_of(items.func).rpartition(".")[2] if isinstance(items, ast.Call) else ""
         if not isinstance(items, ast.Call) or not isinstance(target, ast.Tuple):
             break
         if called == "enumerate" and len(target.elts) == 2 and items.args:
             target, items = target.elts[1], items.args[0]
         elif called == "zip" and len(items.args) == len(target.elts):
-            own = [place for place, each in enumerate(target.elts) if source.variable(each) == variable]
+            own = [place for place, each in enumerate(target.elts) if _binds(source, each, variable)]
             target, items = (target.elts[own[0]], items.args[own[0]]) if len(own) == 1 else (target, target)
-        elif called.endswith(".items") and isinstance(items.func, ast.Attribute):
-            return items.func.value
+        elif called in _PAIRS and len(target.elts) == 2 and isinstance(items.func, ast.Attribute):
+            target, items = target.elts[1], items.func.value if called == "items" else items
         else:
             break
     if isinstance(items, ast.Call) and isinstance(items.func, ast.Attribute) and items.func.attr == "values":
@@ -231,9 +175,15 @@ def _taken_from(source: Source, name: ast.Name) -> ast.expr | None:
     return items if isinstance(target, ast.Name) and source.variable(target) == variable else None
 
 
-def _kept_by(source: Source, call: ast.Call) -> _Kept | None:
+def _binds(source: Source, target: ast.expr, variable: Variable | None) -> bool:
+    """Whether a variable, or a pair, in the target of a loop binds a variable."""
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return any(source.variable(each) == variable for each in parts)
+
+
+def kept_by(source: Source, call: ast.Call) -> Kept | None:
     """The tensor in 16 bits that a call changes in place, also as `x.mul_(b).add_(y)` and torch._foreach_add_()."""
-    kept = _kept(source)
+    kept = kept_in_16_bits(source)
     if not kept:
         return None
     changed: ast.expr | None = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -241,18 +191,18 @@ def _kept_by(source: Source, call: ast.Call) -> _Kept | None:
         changed = next(iter(call.args), None)
     while isinstance(changed, ast.Call) and isinstance(changed.func, ast.Attribute) and changed.func.attr.endswith("_"):
         changed = changed.func.value
-    return kept.get(_place(source, changed)) if changed is not None else None
+    return kept.get(place_of(source, changed)) if changed is not None else None
 
 
 def low_moments(source: Source) -> Mistakes:
     """A mean of squared gradients that an optimizer of the script keeps in 16 bits."""
-    told: set[_Kept] = set()
+    told: set[Kept] = set()
     for site in source.of("add_", "addcmul_", "lerp_", "copy_", "_foreach_addcmul_", "_foreach_add_", "_foreach_lerp_"):
-        kept = _kept_by(source, site.node)
-        if kept is None or kept in told or _is_compensated(source) or not _adds_squares(source, site):
+        kept = kept_by(source, site.node)
+        if kept is None or kept in told or is_compensated(source) or not _adds_squares(source, site):
             continue
-        weight = _weight_of_new(source, site)
-        if kept.format == "bf16" and weight is not None and weight * _DEVIATION > _UNIT_ROUNDOFF["bf16"]:
+        weight = weight_of_new(source, site)
+        if kept.format == "bf16" and weight is not None and weight * DEVIATION > UNIT_ROUNDOFF["bf16"]:
             continue
         told.add(kept)
         yield (
@@ -297,7 +247,7 @@ def _is_gradient(source: Source, node: ast.expr) -> bool:
     )
 
 
-def _is_of_gradients(source: Source, node: ast.expr) -> bool:
+def is_of_gradients(source: Source, node: ast.expr) -> bool:
     """Whether an expression has a gradient in it, whose noise moves an average by more than its own size."""
     parts = [each for each in source.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
     return any(_is_gradient(source, each) for each in parts)
@@ -308,7 +258,7 @@ def low_sums(source: Source) -> Mistakes:
     sums = [(site.node, site.line) for site in source.of("add_", "_foreach_add_")] + [
         (each, each.lineno) for each in source.nodes if isinstance(each, ast.AugAssign) and isinstance(each.op, ast.Add)
     ]
-    for node, line in sums if _kept(source) else ():
+    for node, line in sums if kept_in_16_bits(source) else ():
         kept, added = _sum_of(source, node)
         count = _micro_steps(source, node) if kept is not None and added is not None else None
         if kept is None or added is None or not _is_gradient(source, added) or squared(source, added) is not None:
@@ -334,16 +284,16 @@ def _stopped(count: float, weights: str, line: int) -> tuple[Severity, str, str]
     )  # fmt: skip
 
 
-def _sum_of(source: Source, node: ast.Call | ast.AugAssign) -> tuple[_Kept | None, ast.expr | None]:
+def _sum_of(source: Source, node: ast.Call | ast.AugAssign) -> tuple[Kept | None, ast.expr | None]:
     """The tensor in 16 bits that a statement adds to, and the value that it adds as it is."""
     if isinstance(node, ast.AugAssign):
-        kept = _kept(source)
-        return (kept.get(_place(source, node.target)) if kept else None), node.value
+        kept = kept_in_16_bits(source)
+        return (kept.get(place_of(source, node.target)) if kept else None), node.value
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
     is_each = source.name_of(node.func).startswith("torch._foreach_")
     if isinstance(owner, ast.Call) or keyword(node, "alpha") is not None or len(node.args) != 1 + is_each:
         return None, None
-    return _kept_by(source, node), node.args[-1]
+    return kept_by(source, node), node.args[-1]
 
 
 def _micro_steps(source: Source, node: ast.AST) -> float | None:
@@ -409,26 +359,26 @@ def _overwritten(source: Source, site: CallSite, masters: Variable) -> CallSite 
             owner = copy.node.func.value if isinstance(copy.node.func, ast.Attribute) else None
             if owner is None or loop is None or not source.contains(loop, copy.place) or copy.place > step.place:
                 continue
-            if source.conditions(copy.node) != source.conditions(step.node) or _place(source, owner) != masters:
+            if source.conditions(copy.node) != source.conditions(step.node) or place_of(source, owner) != masters:
                 continue
             given = _without_calls(copy.node.args[0]) if copy.node.args else None
             while isinstance(given, ast.Attribute) and given.attr == "data":
                 given = given.value
             model = _model_of(source, given) if isinstance(given, ast.Name) else None
-            if model is not None and _low_before(source, model, source.scope(site.node), site.place):
+            if model is not None and low_before(source, model, source.scope(site.node), site.place):
                 return copy
     return None
 
 
 def _model_of(source: Source, parameter: ast.Name) -> Variable | None:
     """The model over whose parameters a loop runs with a variable."""
-    items = _taken_from(source, parameter)
+    items = taken_from(source, parameter)
     if not isinstance(items, ast.Call) or not isinstance(items.func, ast.Attribute) or items.func.attr != "parameters":
         return None
     return source.variable(items.func.value)
 
 
-def _low_before(source: Source, model: Variable, scope: ast.AST, place: int) -> str:
+def low_before(source: Source, model: Variable, scope: ast.AST, place: int) -> str:
     """The format of 16 bits that the weights of a model certainly have at a place; else ''."""
     for each in dict.fromkeys((scope, model.scope)):
         state = weights_format(source, model, each)
@@ -464,19 +414,18 @@ def _copied_low(source: Source, made: ast.expr) -> tuple[str, Variable | None]:
     model = source.variable(owners[0]) if len(owners) == 1 else None
     if model is None or not is_copy or not isinstance(node, ast.Name):
         return "", None
-    return _low_before(source, model, source.scope(made), source.places[made]), model
+    return low_before(source, model, source.scope(made), source.places[made]), model
 
 
 def _is_widened(source: Source, masters: Variable | None) -> bool:
     """Whether the data of masters is set anew in a loop over them."""
     return any(
         isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Attribute) and each.targets[0].attr == "data"
-        and _place(source, each.targets[0].value) == masters for each in source.nodes
+        and place_of(source, each.targets[0].value) == masters for each in source.nodes
     )  # fmt: skip
 
 
 RULES: dict[str, Callable[[Source], Mistakes]] = {
-    "average-in-16-bits": low_average,
     "moments-in-16-bits": low_moments,
     "gradient-sums-in-16-bits": low_sums,
     "masters-in-16-bits": low_masters,

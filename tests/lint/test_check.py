@@ -14,7 +14,7 @@ from precgui.lint import LINT_RULES, ScriptError, check
 from precgui.lint.check import check_file
 from precgui.lint.source import Source
 from tests import needs
-from tests.lint import fp16_range, kept, positions, trainer_steps, trainers, values
+from tests.lint import averages, fp16_range, kept, positions, trainer_steps, trainers, values
 from tests.lint.loops import FAULTS
 
 RIGHT = """
@@ -32,7 +32,14 @@ for inputs, targets in loader:
     scaler.update()
 """
 ELSEWHERE = (
-    trainer_steps.FAULTS | values.FAULTS | trainers.FAULTS | kept.FAULTS | fp16_range.FAULTS | positions.FAULTS | FAULTS
+    averages.FAULTS
+    | trainer_steps.FAULTS
+    | values.FAULTS
+    | trainers.FAULTS
+    | kept.FAULTS
+    | fp16_range.FAULTS
+    | positions.FAULTS
+    | FAULTS
 )
 MISTAKES = {rule: texts[0] for rule, texts in ELSEWHERE.items()} | {
     "scaler-not-used": RIGHT.replace("scaler.scale(loss)", "loss"),
