@@ -13,6 +13,7 @@ from precgui.lint.flow import (
     base,
     cast_of,
     definition,
+    format_at,
     model_format,
     statement,
     weights_format,
@@ -120,28 +121,8 @@ def _low_inside(source: Source, value: ast.expr) -> str:
     weights = model_format(source, node)
     copy = base(node)
     if not weights and isinstance(copy, ast.Call) and source.name_of(copy.func).endswith("deepcopy") and copy.args:
-        weights = _low_at(source, copy.args[0], value)
+        weights = format_at(source, copy.args[0], value)
     return weights if weights in UNIT_ROUNDOFF else ""
-
-
-def _low_at(source: Source, node: ast.expr, place: ast.AST) -> str:
-    """The format of 16 bits that the weights of a model certainly have at a place, also of one that each call of the
-    function gives."""
-    if (own := model_format(source, node)) or (model := source.variable(node)) is None:
-        return own
-    state = weights_format(source, model, source.scope(place))
-    if state is not None:
-        return state[0] if source.places[state[1]] < source.places[place] else ""
-    given = given_for(source, model) if isinstance(model.scope, ast.FunctionDef) else []
-    if not given or source.variables.assignments(model) or source.calls_of(model, *CONVERSIONS):
-        return ""
-    formats = set()
-    for each in given[:_MOST_CALLS]:
-        variable = source.variable(each)
-        held = weights_format(source, variable, source.scope(each)) if variable is not None else None
-        is_before = held is not None and source.places[held[1]] < source.places[each]
-        formats.add(held[0] if held is not None and is_before else model_format(source, each))
-    return next(iter(formats)) if len(formats) == 1 else ""
 
 
 def _line_of_update(source: Source, name: str) -> int | None:
@@ -299,7 +280,7 @@ def _format_of_library(source: Source, made: ast.Call, held: Variable, given: as
     if casts:
         return casts[-1] if casts[-1][0] in UNIT_ROUNDOFF else ("", 0)
     inner = given.func.value if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) else given
-    weights = _low_at(source, inner, made)
+    weights = format_at(source, inner, made)
     return (weights if weights in UNIT_ROUNDOFF else ""), made.lineno
 
 

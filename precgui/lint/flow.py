@@ -21,6 +21,7 @@ from precgui.lint.variables import NameBinding, Variable
 UNKNOWN = "unknown"
 _MOST_OPTIMIZERS = 32
 _MOST_STEPS = 8  # from one definition to the next
+_MOST_GIVEN = 64  # expressions that calls give for one argument
 _DTYPES = {
     "torch.half": "fp16", "torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float": "fp32",
     "torch.float32": "fp32", "torch.double": "fp64", "torch.float64": "fp64",
@@ -184,11 +185,12 @@ def base(node: ast.AST) -> ast.AST:
 
 
 def weights_format(
-    source: Source, model: Variable, scope: ast.AST, *, into_functions: bool = True
+    source: Source, model: Variable, scope: ast.AST, *, into_functions: bool = True, until: float = float("inf")
 ) -> tuple[str, ast.AST] | None:
     """The format that a function certainly leaves the weights of a model in, with the node that says so.
 
-    `into_functions`: also what a function of the file gives to a model that it makes.
+    `into_functions`: also what a function of the file gives to a model that it makes. `until`: the place up to which
+    the function is read.
 
     None where a cast depends on a condition, where two disagree, or where the model becomes something else after it.
     """
@@ -204,7 +206,7 @@ def weights_format(
         text = model_format(source, whole_chain(source, site.node)) if source.scope(site.node) is scope else ""
         if text and not isinstance(statement(source, site.node), ast.Assign):
             events.append((site.place, site.node, text))
-    events.sort(key=lambda event: event[0])
+    events = sorted((each for each in events if each[0] < until), key=lambda event: event[0])
     formats = [text for _, _, text in events]
     if (
         not formats
@@ -213,6 +215,26 @@ def weights_format(
     ):
         return None
     return formats[-1], events[-1][1]
+
+
+def format_at(source: Source, node: ast.expr, place: ast.AST) -> str:
+    """The format of 16 bits that the weights of a model certainly have at a place, also of one that each call of the
+    function gives; else '', or the other format that the expression itself casts to."""
+    if (own := model_format(source, node)) or (model := source.variable(base(node))) is None:
+        return own
+    state = weights_format(source, model, source.scope(place))
+    if state is not None:
+        return state[0] if source.places[state[1]] < source.places[place] else ""
+    given = given_for(source, model) if isinstance(model.scope, ast.FunctionDef) else []
+    if not given or source.variables.assignments(model) or source.calls_of(model, *CONVERSIONS):
+        return ""
+    formats = set()
+    for each in given[:_MOST_GIVEN]:
+        variable = source.variable(each)
+        held = weights_format(source, variable, source.scope(each)) if variable is not None else None
+        is_before = held is not None and source.places[held[1]] < source.places[each]
+        formats.add(held[0] if held is not None and is_before else model_format(source, each))
+    return next(iter(formats)) if len(formats) == 1 else ""
 
 
 def _made_in(source: Source, value: ast.expr) -> str:

@@ -12,7 +12,8 @@ from precgui.lint.weight_rules import fp16_weights
 from precgui.sentences import L_
 
 _FP16_WEIGHTS = "16-true"  # precision of Lightning's Trainer
-_HUGGING_FACE = ("transformers.", "trl.")
+TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer")
+HUGGING_FACE = ("transformers.", "trl.")
 _SOME_TRAINED = ("peft", "lora", "adapter", "requires_grad")  # said where the weights in FP16 may stay as they are
 
 
@@ -33,10 +34,10 @@ def weights_of_a_trainer(source: Source) -> Mistakes:
             )  # fmt: skip
     if any(word in source.text.lower() for word in _SOME_TRAINED):
         return
-    for site in source.of("Trainer", "Seq2SeqTrainer", "SFTTrainer"):
+    for site in source.of(*TRAINERS):
         model = source.variable(given) if (given := keyword(site.node, "model", 0)) is not None else None
-        settings = _settings(source, site)
-        if model is None or settings is None or not site.name.startswith(_HUGGING_FACE):
+        settings = settings_of(source, site)
+        if model is None or settings is None or not site.name.startswith(HUGGING_FACE):
             continue
         state = weights_format(source, model, source.scope(site.node))
         if state is not None and state[0] == "fp16" and _is_run(source, site, "train"):
@@ -58,7 +59,7 @@ def _is_run(source: Source, site: CallSite, method: str) -> bool:
     return made is not None and bool(source.calls_of(made, method))
 
 
-def _settings(source: Source, site: CallSite) -> ast.Call | None:
+def settings_of(source: Source, site: CallSite) -> ast.Call | None:
     """The call that makes the arguments of a trainer; None where something else may keep FP32 weights or is unknown."""
     given = keyword(site.node, "args", 1)
     made = base(definition(source, given) or given) if given is not None else None

@@ -27,12 +27,12 @@ from precgui.lint.source import CallSite, Mistakes, Source
 from precgui.lint.variables import Variable, path_text
 from precgui.sentences import L_, Sentence
 
-_FP16_SMALLEST = 6e-8
+FP16_SMALLEST = 6e-8
 _SMALL_RATE = (
     3e-4  # Adam moves a weight by about the rate; the weights of a layer are about 0.03, their ulp/2 in BF16 6e-5
 )
 _MOST_CASTS = 128  # of one script
-_LIKE_ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
+LIKE_ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
 _ALIKE = {"load_state_dict", "manual_seed", "seed_everything", "set_seed", "copy_"}  # calls that make weights the same
 
 
@@ -41,7 +41,7 @@ def trained_low(source: Source) -> Iterator[tuple[CallSite, Variable, str, ast.A
     if not trains(source) or "master" in source.text:
         return
     for site in created_optimizers(source):
-        if _is_wrapped(source, site):
+        if is_wrapped(source, site):
             continue
         for model in trained_models(source, site.node):
             scope = source.scope(site.node)
@@ -52,7 +52,7 @@ def trained_low(source: Source) -> Iterator[tuple[CallSite, Variable, str, ast.A
                 yield site, model, *state
 
 
-def _is_wrapped(source: Source, site: CallSite) -> bool:
+def is_wrapped(source: Source, site: CallSite) -> bool:
     """Whether the optimizer is handed to something that may keep weights in FP32, `FP16_Optimizer(optimizer)`."""
     assigned = statement(source, site.node)
     variable = source.variable(assigned.targets[0]) if isinstance(assigned, ast.Assign) else None
@@ -143,7 +143,7 @@ def half_weights(source: Source) -> Mistakes:
         yield getattr(cast, "lineno", site.line), *fp16_weights(model, scaled=scaled)
         given = keyword(site.node, "eps", 3)
         eps = 1e-8 if given is None else constant(source, given)
-        if eps is not None and eps < _FP16_SMALLEST and site.method in _LIKE_ADAM:
+        if eps is not None and eps < FP16_SMALLEST and site.method in LIKE_ADAM:
             yield (
                 site.line, "error", Sentence(
                     "eps = {eps:g} is zero in FP16: where a gradient vanishes, weights become NaN",
@@ -157,7 +157,7 @@ def bf16_weights(source: Source) -> Mistakes:
     """A model converted to BF16 whose optimizer has a small rate: most updates are below half an ulp of the weights."""
     for site, model, weights, cast in trained_low(source):
         rate = constant(source, keyword(site.node, "lr", 1))
-        if weights == "bf16" and site.method in _LIKE_ADAM and rate is not None and rate <= _SMALL_RATE:
+        if weights == "bf16" and site.method in LIKE_ADAM and rate is not None and rate <= _SMALL_RATE:
             yield (
                 getattr(cast, "lineno", site.line), "warning",
                 Sentence(
