@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterator
 
+from precgui.events import Severity
 from precgui.lint.arguments import keyword, number
 from precgui.lint.constants import computed
 from precgui.lint.dtype_rules import class_format, enclosing_class
@@ -26,7 +28,7 @@ from precgui.lint.kept_rules import made_low
 from precgui.lint.method_names import PRODUCTS, SAME_VALUES
 from precgui.lint.origins import calls_in, last_name, operand_of, origins
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
-from precgui.lint.variables import Variable
+from precgui.lint.variables import Variable, path_text
 from precgui.sentences import L_, Sentence
 
 _LOW_WORDS = ("half", "float16")  # bfloat16, too
@@ -35,8 +37,12 @@ _MOST_CALLS = 64  # of one kind in a script
 _COUNTS = ("torch.arange", "torch.randint")
 _SAME_COUNTS = SAME_VALUES | {"expand", "repeat", "long", "int", "cuda", "tile", "expand_as", "broadcast_to"}
 _FEW = ("head", "dim", "expert", "class", "layer", "level", "channel", "group")  # what a model has few of
+_SIDES = {"h", "w"}
+_OF_PICTURES = ("height", "width", "patch", "grid", "image")
 _POSITIONS = {"positions", "position_ids", "timesteps"}
 _JOINED = {"cat", "concat", "stack", "repeat_interleave"}
+_BELOW_1 = {"rand", "sigmoid", "rand_like"}
+_LARGE_STEP, _LARGEST_STEP = 500, 10000  # numbers of steps of a diffusion
 _ERROR_AT_1000 = {"bf16": 2.0, "fp16": 0.25}  # half of the distance of two numbers
 
 
@@ -207,6 +213,85 @@ def _kept_positions(source: Source) -> Iterator[tuple[int, ast.Call | None, str]
         yield site.line, inner, _format_of_class(source, own) if as_floats else ""
 
 
+def low_frequencies(source: Source) -> Mistakes:
+    """A buffer of the frequencies of positions that is rounded to 16 bits where the model that holds it is cast."""
+    if not any(word in source.text for word in _LOW_WORDS) or not source.of("register_buffer"):
+        return
+    counted_low = {enclosing_class(source, each) for each in _counts_in_16_bits(source)}
+    for site in source.of("register_buffer")[:_MOST_CALLS]:
+        own, value, name = enclosing_class(source, site.node), keyword(site.node, "tensor", 1), _buffer_of(site)
+        if own is None or value is None or own in counted_low or not name:
+            continue
+        if not _is_frequency(source, value) or made_low(source, value) or _is_made_again(source, own, name):
+            continue
+        low = _format_of_class(source, own)
+        product = _product_with(source, own, name, EXACT_UP_TO[low]) if low else None
+        if product is not None:
+            yield (
+                site.line, "warning", Sentence(
+                    "the frequencies {buffer} are rounded to {weights} with the model that is cast: angles of position "
+                    "1000 (line {line}) are off by up to {error:g}",
+                    buffer=name, weights=low.upper(), line=product.lineno, error=_ERROR_AT_1000[low],
+                ),
+                L_("compute the frequencies in FP32 in forward(), with autocast off, and convert sine and cosine"),
+            )  # fmt: skip
+
+
+def _buffer_of(site: CallSite) -> str:
+    """The attribute that a buffer is registered as."""
+    name = keyword(site.node, "name", 0)
+    return f"self.{name.value}" if isinstance(name, ast.Constant) and isinstance(name.value, str) else ""
+
+
+def _counts_in_16_bits(source: Source) -> list[ast.AST]:
+    """The calls whose whole numbers are counted in 16 bits, which is the larger mistake."""
+    found = [_counted(source, site) for site in source.of("arange", "half", "bfloat16", "to", "type", "type_as")]
+    return [inner for inner, low in found if inner is not None and low]
+
+
+def _is_frequency(source: Source, value: ast.expr) -> bool:
+    """Whether a tensor is a falling power of whole numbers, 1 / base ** (arange / width), and no sine of it."""
+    own = origins(source, value)
+    below = [part for each in own for part in source.walk(each)]
+    names = {last_name(source, each) for each in calls_in(source, own)}
+    is_power = bool(names & {"exp", "pow"}) or any(
+        isinstance(each, ast.BinOp) and isinstance(each.op, ast.Pow) for each in below
+    )  # fmt: skip
+    return is_power and "arange" in names and not names & {"sin", "cos", "polar", "outer", "einsum"}
+
+
+def _is_made_again(source: Source, own: ast.ClassDef, text: str) -> bool:
+    """Whether a class sets a buffer after it was made, or has its own way to be cast."""
+    methods = {each.name for each in own.body if isinstance(each, ast.FunctionDef)}
+    return bool(source.variables.assignments(Variable(own, text))) or "_apply" in methods
+
+
+def _product_with(source: Source, own: ast.ClassDef, text: str, largest: int) -> ast.expr | None:
+    """The product of a buffer with positions that are counted beyond a number, in a method that runs after a cast."""
+    for node in source.walk(own):
+        if not isinstance(node, ast.Attribute) or source.name_of(node) != text:
+            continue
+        if _runs_at_creation(source, source.scope(node)):
+            continue
+        for above in source.above(node):
+            is_sum = isinstance(above, ast.BinOp) and isinstance(above.op, ast.Mult | ast.MatMult)
+            is_call = isinstance(above, ast.Call) and last_name(source, above) in PRODUCTS | {"outer", "mul"}
+            if isinstance(above, ast.expr) and (is_sum or is_call):
+                counts = [each for each in calls_in(source, origins(source, above))
+                          if source.name_of(each.func) == "torch.arange"]  # fmt: skip
+                far = [each for each in counts if _length(source, each) > largest and not _is_of_pictures(source, each)]
+                return above if far and not _is_asked_for(source, far[0], largest) else None
+            if isinstance(above, ast.stmt):
+                break
+    return None
+
+
+def _is_of_pictures(source: Source, count: ast.Call) -> bool:
+    """Whether what is counted are rows, columns or patches of a picture, which are few."""
+    names = {path_text(part).rpartition(".")[2].lower() for each in count.args for part in source.walk(each)}
+    return any(each in _SIDES or any(word in each for word in _OF_PICTURES) for each in names)
+
+
 def low_angles(source: Source) -> Mistakes:
     """Angles of positions that are rounded to 16 bits before their sine and cosine are taken."""
     if not any(word in source.text for word in _LOW_WORDS) and not source.autocasts:
@@ -214,6 +299,10 @@ def low_angles(source: Source) -> Mistakes:
     told: set[ast.AST] = set()
     for site in source.of("cos", "sin")[:_MOST_CALLS]:
         operand = operand_of(source, site.node)
+        steps = _rounded_steps(source, operand) if operand is not None and "bfloat16" in source.text else None
+        if steps is not None and steps[0] not in told:
+            told.add(steps[0])
+            yield steps[0].lineno, *_off_steps(steps[1], site.line)
         rounded, low = _rounded(source, operand) if operand is not None else (None, "")
         if rounded is None or not low or rounded in told or not _is_of_positions(source, rounded):
             continue
@@ -226,6 +315,17 @@ def low_angles(source: Source) -> Mistakes:
             ),
             L_("compute angles in FP32 with autocast off, and convert sine and cosine"),
         )  # fmt: skip
+
+
+def _off_steps(largest: float, line: int) -> tuple[Severity, str, str]:
+    return (
+        "warning", Sentence(
+            "time steps of up to {largest:g} are rounded to BF16 before their sine and cosine are taken (line {line}): "
+            "they are off by up to {error:g}",
+            largest=largest, line=line, error=2.0 ** (math.floor(math.log2(largest)) - 8),
+        ),
+        L_("keep time steps in FP32, and convert sine and cosine"),
+    )  # fmt: skip
 
 
 def _rounded(source: Source, node: ast.expr) -> tuple[ast.expr | None, str]:
@@ -253,6 +353,26 @@ def _rounded(source: Source, node: ast.expr) -> tuple[ast.expr | None, str]:
         else:
             break
     return None, ""
+
+
+def _rounded_steps(source: Source, operand: ast.expr) -> tuple[ast.Call, float] | None:
+    """The cast to BF16 of random numbers below 1 times a large number, from which an angle is computed."""
+    own = origins(source, operand)
+    calls = calls_in(source, own)
+    if "arange" not in {last_name(source, each) for each in calls}:
+        return None
+    for call in calls:
+        cast = cast_of(source, call)
+        if cast is None or cast[0] != "bf16":
+            continue
+        held = definition(source, cast[1]) if isinstance(cast[1], ast.Name) else cast[1]
+        factors = (held.left, held.right) if isinstance(held, ast.BinOp) and isinstance(held.op, ast.Mult) else ()
+        for one, other in (factors, factors[::-1]) if factors else ():
+            largest = computed(source, other)
+            drawn = {last_name(source, each) for each in calls_in(source, origins(source, one))}
+            if largest is not None and _LARGE_STEP <= largest <= _LARGEST_STEP and drawn & _BELOW_1:
+                return call, largest
+    return None
 
 
 def _autocast_format(source: Source, node: ast.AST) -> str:
@@ -285,4 +405,5 @@ def _is_of_positions(source: Source, node: ast.expr) -> bool:
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "positions-in-16-bits": low_positions,
     "angles-in-16-bits": low_angles,
+    "frequencies-in-16-bits": low_frequencies,
 }

@@ -65,6 +65,28 @@ class Block(torch.nn.Module):
         self.register_buffer("positions", torch.arange(4096).float())
 model = Block().half()
 """
+FREQUENCIES = ROTARY.replace(".type_as(self.frequencies)", "").replace(
+    "torch.outer(t, self.frequencies)", "torch.outer(t.float(), self.frequencies.float())"
+)
+STEPS = """
+import torch
+def embedding(t, width):
+    frequencies = torch.exp(-9.2 * torch.arange(width // 2, device=t.device) / width)
+    angles = t.float()[:, None] * frequencies[None]
+    return torch.cat([angles.cos(), angles.sin()], dim=-1)
+class Denoiser(torch.nn.Module):
+    def __init__(self, width=512):
+        super().__init__()
+        self.time = torch.nn.Linear(width, width)
+    def forward(self, x, timestep):
+        return x + self.time(embedding(timestep, 512).to(x.dtype))
+dtype = torch.bfloat16
+model = Denoiser()
+for x in batches:
+    sigma = torch.sigmoid(torch.randn(len(x)))
+    timestep = (sigma * 1000).to(dtype)
+    model(x, timestep).mean().backward()
+"""
 
 FAULTS: dict[str, list[str]] = {
     "positions-in-16-bits": [
@@ -73,7 +95,13 @@ FAULTS: dict[str, list[str]] = {
         SINGLE, SINGLE.replace(".float()", "").replace("4096", "4096, dtype=torch.float32"), "import torch\nplaces = torch.arange(4096)[:, None].to(torch.bfloat16)\n", "import torch\nplaces = torch.arange(n).unsqueeze(0).expand(4, -1).bfloat16()\n",
         "import torch\nx = x.half()\nplaces = torch.arange(8192, dtype=x.dtype)\n", "import torch\ny = y.to(torch.bfloat16)\nplaces = torch.arange(n)\nplaces = places.view(-1, 1).type_as(y)\n",
     ],
+    "frequencies-in-16-bits": [
+        FREQUENCIES, FREQUENCIES.replace("torch.bfloat16", "torch.float16"), FREQUENCIES.replace("torch.outer(t.float(), self.frequencies.float())", "t[:, None].float() * self.frequencies.float()[None]"),
+        FREQUENCIES.replace("1.0 / 10000 ** (torch.arange(0, width, 2).float() / width)", "torch.exp(torch.arange(0, width, 2).float() * (-9.2 / width))"), FREQUENCIES.replace("x.shape[-2]", "4096"), FREQUENCIES.replace("t.float(), self.frequencies.float()", "t, self.frequencies"),
+        FREQUENCIES.replace("def train(model, batches):\n    model =", "model = Attention(64).to(device)\nmodel = model.to(torch.bfloat16)\ndef train(model, batches):\n    model ="),
+    ],
     "angles-in-16-bits": [
+        STEPS, STEPS.replace("sigma * 1000", "1000.0 * sigma"), STEPS.replace("torch.sigmoid(torch.randn(len(x)))", "torch.rand(len(x))"), STEPS.replace("(sigma * 1000).to(dtype)", "sigma * steps").replace("dtype =", "steps = 1000\ndtype =").replace("model(x, timestep)", "model(x, timestep.bfloat16())"),
         ANGLES, ANGLES.replace("torch.bfloat16", "torch.float16"), ANGLES.replace("torch.cat((angles, angles), -1).to(torch.bfloat16)", "angles.bfloat16().repeat(1, 2)"), ANGLES.replace("    return", "    angles = angles.float()\n    return"),
         ANGLES.replace("torch.outer(torch.arange(length).float(), inverse)", "torch.arange(length)[:, None] * inverse"), IN_AUTOCAST, IN_AUTOCAST.replace("positions[:, None].float() @ self.inverse[None]", "torch.matmul(positions[:, None].float(), self.inverse[None])"),
         "import torch\ndef embedding(timesteps, width):\n    frequencies = torch.exp(-9.2 * torch.arange(0, width // 2) / width)\n    angles = (timesteps[:, None] * frequencies[None]).half()\n    return torch.cat([torch.cos(angles), torch.sin(angles)], -1)\n",
@@ -90,7 +118,13 @@ SOUND: dict[str, list[str]] = {
         "import torch\nplaces = torch.arange(4096)\nplaces = places[:128].bfloat16()\n", "import torch\nE, M = 9, 16\nscale = torch.arange(1, E * M + 1, dtype=torch.bfloat16)\n",
         "import torch\ndef rows(n):\n    assert n <= 2048\n    return torch.arange(n, dtype=torch.float16)\n",
     ],
+    "frequencies-in-16-bits": [
+        FREQUENCIES.replace("model = model.to(torch.bfloat16)", "model = model.cuda()"), FREQUENCIES.replace("torch.bfloat16", "dtype"), FREQUENCIES.replace("x.shape[-2]", "128"), FREQUENCIES.replace("torch.arange(x.shape[-2]", "torch.arange(height"),
+        FREQUENCIES.replace("    def forward", "    def _apply(self, change):\n        return self\n    def forward"), FREQUENCIES.replace("        t = ", "        self.frequencies = make(x.device)\n        t = "), FREQUENCIES.replace("1.0 / 10000 ** (torch.arange(0, width, 2).float() / width)", "torch.linspace(0, 1, width)"),
+        FREQUENCIES.replace("frequencies = 1.0", "angles = 1.0").replace("persistent=False)", "persistent=False)", 1).replace('self.register_buffer("frequencies", frequencies,', 'self.register_buffer("frequencies", angles.cos(),'), FREQUENCIES.replace("def train", "rotary = Rotary(64)\ndef train"), ROTARY,
+    ],
     "angles-in-16-bits": [
+        STEPS.replace(".to(dtype)", ""), STEPS.replace("torch.bfloat16", "torch.float32"), STEPS.replace("torch.bfloat16", "torch.float16"), STEPS.replace("1000", "1"), STEPS.replace("timestep = (sigma * 1000).to(dtype)", "noisy = (sigma * 1000).to(dtype)\n    timestep = sigma * 1000"), STEPS.replace("model(x, timestep)", "other(x, timestep)"),
         ANGLES.replace(".to(torch.bfloat16)", "").replace("angles.cos(), angles.sin()", "angles.cos().bfloat16(), angles.sin().bfloat16()"), ANGLES.replace(".to(torch.bfloat16)", ".to(dtype)"), ANGLES.replace("torch.bfloat16", "torch.float32"),
         IN_AUTOCAST.replace("@ self.inverse", "* self.inverse"), IN_AUTOCAST.replace("        angles", "        with torch.autocast('cuda', enabled=False):\n            angles"), IN_AUTOCAST.replace("    def forward", "    @torch.amp.custom_fwd(device_type='cuda', cast_inputs=torch.float32)\n    def forward"),
         IN_AUTOCAST.replace("dtype=torch.bfloat16", "enabled=False"), "import torch\ny = torch.sin(torch.arange(0, 10, 0.1).half())\n", "import torch\nx = x.half()\ny = torch.sin(x * 30)\n", "import torch\nhour = (2 * 3.14159 * torch.arange(24) / 24).half()\ny = hour.cos()\n",
