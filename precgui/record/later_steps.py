@@ -32,6 +32,7 @@ from precgui.engine.hidden_parameters import HiddenParameters
 from precgui.engine.kept_statistics import KeptStatistics
 from precgui.engine.loss_arguments import LossArguments
 from precgui.engine.loss_terms import LossTerms
+from precgui.engine.lost_channels import LostChannels
 from precgui.engine.lost_digits import LostDigits
 from precgui.engine.lost_values import LostValues
 from precgui.engine.masked_rows import MaskedRows
@@ -111,7 +112,7 @@ class Watchers:
             MixedAxes(), LossTerms(), UnleftStates(constants.is_made, targets.target), targets, KeptStatistics(),
             self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
             HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(), TermsWithoutGradient(),
-            ShiftedTargets(), self.objectives, self.discarded,
+            ShiftedTargets(), self.objectives, LostChannels(), self.discarded,
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments]

@@ -17,21 +17,25 @@ from tests.faults.watched_faults import _descend
 
 @dataclass(frozen=True)
 class Narrow:
-    """A mistake: the rule that names it, who is to blame, and words of the fix, which the correction applies."""
+    """A mistake: the rule that names it, who is to blame, and words of the fix, which the correction applies.
+
+    `left` is the share of the loss on new data that the correction leaves at most, where it is measured.
+    """
 
     train: Train
     rule: str
     blame: bool | None
     words: tuple[str, ...]
+    left: float | None = None
 
 
 NARROW: dict[str, Narrow] = {}
 SOUND: dict[str, Callable[[Open], None]] = {}
 
 
-def _mistake(rule: str, *words: str, blame: bool | None = True) -> Callable[[Train], Train]:
+def _mistake(rule: str, *words: str, blame: bool | None = True, left: float | None = None) -> Callable[[Train], Train]:
     def keep(train: Train) -> Train:
-        NARROW[train.__name__] = Narrow(train, rule, blame, words)
+        NARROW[train.__name__] = Narrow(train, rule, blame, words, left)
         return train
 
     return keep

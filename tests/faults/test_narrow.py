@@ -8,25 +8,29 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from tests.faults import channel_faults
 from tests.faults.narrow_faults import NARROW, SOUND
 from tests.faults.odd_loops import judged
 from tests.faults.published_faults import Open, batches, network
+
+assert channel_faults  # it adds to both
 
 
 @pytest.mark.parametrize("name", NARROW)
 def test_that_a_mistake_of_a_narrow_format_is_named_and_its_fix_mends_it(name: str, tmp_path: Path) -> None:
     """The correction of each loop is the fix, in the words of the finding."""
-    fault = NARROW[name]
+    fault, losses = NARROW[name], list[float]()
     for broken in (True, False):
 
         def loop(opened: Open, broken: bool = broken) -> None:
-            fault.train(opened, broken)
+            losses.append(fault.train(opened, broken))
 
         problems = judged(loop, tmp_path / f"{broken}.h5").problems
         answers = {(each.rule, each.precision_is_to_blame) for each in problems}
         assert answers == ({(fault.rule, fault.blame)} if broken else set()), [each.title for each in problems]
         if broken:
             assert all(word in problems[0].fix for word in fault.words), problems[0].fix
+    assert fault.left is None or losses[1] < fault.left * losses[0]
 
 
 @pytest.mark.parametrize("name", SOUND)

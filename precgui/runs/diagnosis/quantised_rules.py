@@ -22,6 +22,7 @@ _LOST_STEPS = 2
 _KEPT, _FAR = 0.3, 0.83  # weights of one sign and mean magnitude, as good as one bit can be, are 0.6 of the norm away
 _SEEN = 2  # watched steps
 _CLIPPED, _LOST_NORM = 0.2, 0.3  # shares of the numbers other than zero, and of their norm
+_MOSTLY = 0.5  # of the channels
 _DRIFT = 1.2  # of the loss with rounded weights in FP32
 
 
@@ -197,6 +198,59 @@ def coarse_quantiser(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def lost_channels(m: Measurements) -> Answer:
+    """Channels that a quantisation with one step for all of them leaves without any difference."""
+    rows = [(row, seen) for row in m.fact_rows("lost_channels") if (seen := rows_of(row.get("steps")))]
+    if not m.own_loop or not m.n or not rows:
+        return None
+    # In each watched step, from the first one on: otherwise a model may have learnt to need fewer channels.
+    bad = [(row, seen[-1]) for row, seen in rows if len(seen) >= _SEEN and min(map(_share_lost, seen)) >= _MOSTLY]
+    if not bad:
+        share = max(_share_lost(seen[-1]) for _, seen in rows)
+        return RuledOut(
+            "lost-channels",
+            Sentence(
+                "because the roundings of the loop leave at most {share} of the channels without a difference",
+                share=percent(share),
+            ),
+        )
+    row, last = max(bad, key=lambda each: _share_lost(each[1]))
+    module, step = str(row.get("module") or ""), whole(last, "step")
+    lost, count, inside = whole(last, "lost"), whole(last, "channels"), module or L_("the model")
+    place = (
+        Sentence("weights in {module}", module=inside) if row.get("weights")
+        else Sentence("activations in {module}", module=inside)
+    )  # fmt: skip
+    step_size, largest, usual = number(last, "step_size"), number(last, "largest"), number(last, "usual")
+    proof = Evidence(
+        L_("channels with several numbers before the rounding and one after it >= 1/2 of all, in each watched step"),
+        {"lost": lost, "channels": count, "step": step, "step_size": step_size, "largest": largest, "usual": usual},
+        Sentence(
+            "In step {step} the {place} are rounded to multiples of {step_size:.4g}, which the largest number, "
+            "{largest:.4g}, makes necessary: of {count} channels that hold numbers {lost} hold one and the same "
+            "afterwards; half of these reach {usual:.4g} at most.",
+            step=step, place=place, step_size=step_size, largest=largest, count=count, lost=lost, usual=usual,
+        ),
+    )  # fmt: skip
+    return [
+        Finding(
+            "lost-channels", "warning", Sentence(
+                "One rounding step for all {place} leaves {lost} of {count} channels without any difference",
+                place=place, lost=lost, count=count,
+            ), step, int(m.steps[-1]), (proof,),
+            L_(
+                "Take one step for each channel, from the largest magnitude along all other axes (x.abs().amax(0) / "
+                "127), or bring the channels to one scale before the rounding, as a norm does."
+            ),
+            0.9, "Dettmers et al. 2022; Jacob et al. 2018", module, (module,) if module else (), blame=TOO_FEW_DIGITS,
+        )
+    ]  # fmt: skip
+
+
+def _share_lost(seen: Mapping[str, Any]) -> float:
+    return number(seen, "lost") / max(number(seen, "channels", 1.0), 1.0)
+
+
 def clipped_in_quantisation(m: Measurements) -> Answer:
     """Activations that the loop rounds by itself, of which many lie far beyond the range of the rounding."""
     rows = m.fact_rows("quantised_values")
@@ -301,6 +355,7 @@ def _loss(evaluation: Any, name: str) -> float | None:
 
 RULES = (
     Rule("coarse-quantiser", "B", L_("Do weights survive the loop's own rounding?"), coarse_quantiser),
+    Rule("lost-channels", "B", L_("Does one rounding step fit all channels?"), lost_channels),
     Rule("clipped-in-quantisation", "A", L_("Do activations fit the loop's own rounding?"), clipped_in_quantisation),
     Rule("delayed-scale", "A", L_("Do values exceed what delayed scaling expects?"), delayed_scale),
     Rule("hidden-infinity", "A", L_("Is Inf hidden behind a cast?"), hidden_infinity),
