@@ -23,14 +23,15 @@ from precgui.engine.operation_names import (
     keeps_numbers,
 )
 from precgui.engine.overflowing_casts import OverflowingCasts
+from precgui.engine.shadow.origin import line_of_user
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list, graph_task, transform_level, tree_map
+from precgui.engine.vanished_epsilons import OF_SMALL, VanishedEpsilons
 from precgui.engine.watcher import Facts, OperationCall, Watcher
 
 _PLAIN = (Tensor, nn.Parameter)
 _NARROW = (*SHORT_DTYPES, *FLOAT8_DTYPES)
 _MOST = 2**24  # elements of a tensor that is computed again
-_VANISHES = 2.0**-25  # half of the smallest number of FP16
 _NORMAL = 2.0**-14  # the smallest number of FP16 with all its digits
 _MOSTLY = 0.5  # of the results
 _EXACT = {  # operations whose result holds no number that is not among their operands
@@ -44,8 +45,6 @@ _REPEATED = {  # beside those that are elementwise: they write to no operand, al
     "native_group_norm", "_to_copy", "avg_pool2d", "_adaptive_avg_pool2d", "_cdist_forward", "scatter_add", "index_add",
     "full", "scalar_tensor", "log_sigmoid_forward",
 }  # fmt: skip
-_OF_SMALL = {"log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "pow"}
-_KEEPING = {"clamp", "clamp_min", "add", "abs", "sqrt"}  # an epsilon
 _EXPONENTIALS = {"exp", "exp2"}
 _BOUNDED = 0.1  # of the sums of exponentials
 
@@ -59,6 +58,7 @@ class _Beside:
     kind: str  # `overflow` or `zero` (a one, too)
     format: str
     module: str | None
+    line: str = ""  # of the user's that ran it
 
 
 class FiniteInFp32(Watcher):
@@ -78,7 +78,7 @@ class FiniteInFp32(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self._beside = TensorMarks[_Beside]()
-        self._epsilons = TensorMarks[float]()
+        self._epsilons = VanishedEpsilons()
         self._bounds = TensorMarks[tuple[_Beside, float]]()  # in place of sums that are 0: what made them so, how many
         self._bounded: dict[Hashable, dict[str, Any]] = {}
         self._casts = OverflowingCasts()
@@ -86,10 +86,12 @@ class FiniteInFp32(Watcher):
     def begin(self, step: int) -> None:
         super().begin(step)
         self._casts.clear()
+        self._epsilons.clear()
 
     def end(self) -> None:
         super().end()
         self._casts.clear()
+        self._epsilons.clear()
 
     @torch.no_grad()
     def observe(self, call: OperationCall) -> None:
@@ -157,7 +159,7 @@ class FiniteInFp32(Watcher):
         if not bool((ended | vanished).any()):
             self._beside.forget(low)
             return
-        here = _Beside(wide, name, "overflow" if bool(ended.any()) else "zero", dtype_name(low.dtype), module)
+        here = _Beside(wide, name, "overflow" if bool(ended.any()) else "zero", dtype_name(low.dtype), module, _line())
         if known is not None and here.kind == "overflow" and known.kind == "zero" and low.dtype in SHORT_DTYPES:
             again = own()
             known = None if isinstance(again, Tensor) and bool(again.isfinite()[ended].all()) else known
@@ -174,7 +176,7 @@ class FiniteInFp32(Watcher):
             self._rows[key] = {
                 "use": key[0], "kind": known.kind, "made_by": known.operation.removeprefix("_"),
                 "made_in": known.module, "operation": operation, "format": known.format, "value": value,
-                "module": module, "step": self._step,
+                "module": module, "line": known.line, "step": self._step,
             }  # fmt: skip
 
     def _note_cast(self, cast: dict[str, Any], module: str | None) -> None:
@@ -183,7 +185,7 @@ class FiniteInFp32(Watcher):
         if key not in self._rows and self._has_room(key):
             self._rows[key] = {
                 "use": "cast", "kind": "overflow", "made_by": "to_copy", "made_in": module, "operation": "to_copy",
-                "module": module, "step": self._step, "backward": key[1], **cast,
+                "module": module, "line": _line(), "step": self._step, "backward": key[1], **cast,
             }  # fmt: skip
 
     def _bound(self, operand: Any, low: Tensor, wide: Tensor, known: _Beside) -> None:
@@ -203,7 +205,7 @@ class FiniteInFp32(Watcher):
         known, share = bound
         if isinstance(out, Tensor) and keeps_numbers(func, name):
             self._bounds[out] = bound
-        if name != "div" and name not in _OF_SMALL:
+        if name != "div" and name not in OF_SMALL:
             return
         key = known.format, known.operation, module
         before = self._bounded.get(key)
@@ -234,22 +236,16 @@ class FiniteInFp32(Watcher):
             self._note(("gradient",), here, name, value, None)
 
     def _epsilon(self, func: Any, name: str, args: Any, out: Any, module: str | None) -> None:
-        """Follow a number that is added to FP16, or is its lower bound, and is zero there."""
-        if not args:
-            return
-        if name in ("add", *LOWER_BOUNDS) and isinstance(out, Tensor) and out.dtype is torch.float16:
-            number = next((each for each in args[1:] if isinstance(each, float)), 0.0)
-            if 0 < abs(number) < _VANISHES:
-                self._epsilons[out] = number
-                return
-        operand = args[1] if name == "div" and len(args) > 1 else args[0]
-        if not self._epsilons or (epsilon := self._epsilons.get(operand)) is None:
-            return
-        if name == "div" or name in _OF_SMALL:
-            known = _Beside(operand, "epsilon", "zero", "fp16", module)
+        epsilon = self._epsilons.observe(func, name, args, out)
+        if epsilon is not None:
+            known = _Beside(out, "epsilon", "zero", "fp16", module, _line())
             self._note(("epsilon", name, module), known, name, epsilon, module)
-        if isinstance(out, Tensor) and (keeps_numbers(func, name) or name in _KEEPING):
-            self._epsilons[out] = epsilon
+
+
+def _line() -> str:
+    """That of the user's which runs; '' where none is known."""
+    line = line_of_user()
+    return line.label if line.number else ""
 
 
 def _may_repeat(func: Any, name: str) -> bool:

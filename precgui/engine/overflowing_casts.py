@@ -10,7 +10,6 @@ from torch import Tensor
 from precgui.engine.dtype_names import FLOAT8_DTYPES, dtype_name
 from precgui.engine.operation_names import base_of, cast_operand
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import TorchDispatchMode, operation_name, transform_level
 
 _MOST = 2**24  # elements of a tensor that is looked at
 
@@ -46,24 +45,6 @@ class OverflowingCasts:
             "format": dtype_name(out.dtype), "value": float(source.detach().abs().max()),
             "share": float(bad.float().mean()), "scale": scale() if scale is not None else None,
         }  # fmt: skip
-
-
-class CastWatch(TorchDispatchMode):
-    """Inside, the first cast that overflows is remembered in `found`; nothing is changed."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._casts = OverflowingCasts()
-        self.found: dict[str, Any] | None = None
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if self.found is None and transform_level() is None:
-            try:
-                self.found = self._casts.observe(operation_name(func), args, out)
-            except Exception:  # noqa: BLE001 - whatever a tensor of somebody's class raises
-                return out
-        return out
 
 
 def _number(factor: Any, *, inverse: bool) -> Any:

@@ -267,6 +267,8 @@ class LoopWatch:
             self._later_steps.batches.alarm()
             self._later_steps.look_at_ranges()
         if self._telemetry is not None:
+            if not loss_is_finite:
+                self._telemetry.await_outputs()
             self._telemetry.end(time_s, step_s, self._optimizers, alarm=alarm)
 
     @guarded

@@ -24,6 +24,10 @@ _REASONS = {
     "fp32_repetition": L_(
         "no step in 16 bits was repeated in FP32, since none was found whose outputs were not finite"
     ),
+    "nonfinite_operations": L_(
+        "no step was repeated to find the operation that made NaN or Inf, since none was found whose outputs were not "
+        "finite"
+    ),
     "cancellation": L_("no difference of nearly equal numbers was used, or nobody looked for them"),
     "stored_updates": L_("no number stored in 16 bits was updated by the loop itself in the steps that were looked at"),
     "integers": L_("no whole numbers beyond the exact ones of 16 bits were seen in the steps that were looked at"),

@@ -39,11 +39,14 @@ class Repetition:
 
 
 class Repetitions:
-    """The repetitions of a run: those in steps whose loss or gradients were not finite."""
+    """The repetitions of a run: those in steps whose loss or gradients were not finite, and the operations that made it
+    so in the precision of the run, as `PassWatch.made` gives them."""
 
     def __init__(self) -> None:
         self._kept: list[Repetition] = []
+        self._operations: list[dict[str, Any]] = []
         self._new: Repetition | None = None
+        self._operation: dict[str, Any] | None = None
         self._pause, self._next_pause = 0, _PAUSE_STEPS
 
     @property
@@ -52,23 +55,28 @@ class Repetitions:
 
     def begin(self) -> None:
         """A step begins."""
-        self._pause, self._new = max(self._pause - 1, 0), None
+        self._pause, self._new, self._operation = max(self._pause - 1, 0), None, None
 
-    def add(self, repetition: Repetition | None) -> None:
+    def add(self, repetition: Repetition | None, operation: dict[str, Any] | None = None) -> None:
         """Add that of this step, None where there is nothing to tell."""
-        self._new = repetition
+        self._new, self._operation = repetition, operation
 
-    def end(self, step: int, *, alarm: bool) -> dict[str, Any] | None:
-        """The fact `fp32_repetition` where this step adds to it. `alarm`: its loss or gradients were not finite."""
+    def end(self, step: int, *, alarm: bool) -> dict[str, Any]:
+        """The facts that this step adds to. `alarm`: its loss or gradients were not finite."""
         new, self._new = self._new, None
-        if new is None:
-            return None
         if not alarm:
-            self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
-            return None
-        self._kept.append(replace(new, step=step))
-        every = [asdict(each) for each in self._kept]
-        return {"fp32_repetition": {**every[0], "all": every}}
+            if new is not None:
+                self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
+            return {}
+        facts: dict[str, Any] = {}
+        if new is not None:
+            self._kept.append(replace(new, step=step))
+            every = [asdict(each) for each in self._kept]
+            facts["fp32_repetition"] = {**every[0], "all": every}
+        if self._operation is not None and len(self._operations) < _MOST:
+            self._operations.append({**self._operation, "step": step})
+            facts["nonfinite_operations"] = {"all": list(self._operations)}
+        return facts
 
 
 class Fp32Arithmetic(TorchDispatchMode):

@@ -97,7 +97,7 @@ def _is_small(value: Any) -> bool:
 def _is_number(value: Any) -> bool:
     """Whether this is a number, or a tensor of a few that can be compared."""
     if type(value) is Tensor:
-        is_small = value.is_cpu and value.dtype in _DTYPES and value.numel() <= _MOST_ELEMENTS
+        is_small = value.dtype in _DTYPES and value.numel() <= _MOST_ELEMENTS
         return is_small and value.layout is torch.strided
     return type(value) in (float, int)
 
@@ -122,7 +122,7 @@ def _copied(value: Any) -> Any:
 
 
 def _is_alike(value: Tensor, copied: Tensor) -> bool:
-    return value.shape == copied.shape and value.dtype == copied.dtype and value.is_cpu
+    return value.shape == copied.shape and value.dtype == copied.dtype and value.device == copied.device
 
 
 def _is_same(before: Any, now: Any) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.module_calls import plain_name
-from precgui.engine.overflowing_casts import CastWatch
+from precgui.engine.telemetry.broken_operations import PassWatch
 from precgui.engine.telemetry.fp32_repetition import Repetition, Repetitions, is_in_16_bits, repeated_in_fp32
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard
 from precgui.engine.telemetry.hook import Hook
@@ -28,6 +28,7 @@ MODEL = "(model)"
 _CALLS = 50
 _COLD = 1.5  # times what a hook takes when nothing else runs between its calls
 _PAUSE_STEPS = 16  # a run that stays broken is not slowed down by a second pass in each step
+_AWAITED_STEPS = 16  # after a loss that is not finite, on a GPU: outputs are waited for
 _WATCH_STEPS = 1000  # with hooks on all modules after a bad step whose module is not known
 Measure = Callable[[str, str, Tensor], None]  # kind, name, tensor
 
@@ -60,6 +61,7 @@ class Outputs:
         self._on_cpu = all(parameter.is_cpu for parameter in model.parameters())
         self._pause = 0  # steps until a forward pass may be repeated
         self._watch_on = 0  # steps in which all modules are checked, because the first bad one was not identified
+        self._awaited = 0  # steps of a model on a GPU whose outputs are waited for
         self._located = False  # the first bad module of this step is known
         self.cannot_repeat = ""  # why the forward pass of this step was not repeated, though it was bad
         self.detector = NonFiniteDetector()
@@ -79,13 +81,14 @@ class Outputs:
         self._exit = model.register_forward_hook(_ReturnHook(self), with_kwargs=True)
         self._state = KeptState(model)
         self._begin: RemovableHandle | None = None
-        if self._on_cpu and not self._state.is_empty:
+        if not self._state.is_empty:
             self._begin = model.register_forward_pre_hook(_StateHook(self))
 
     def begin(self, requested: Set[str], *, guarded: bool, everywhere: bool = False) -> None:
         """A step begins. `everywhere` checks the outputs of modules without weights, too."""
         self._watch_on = max(self._watch_on - 1, 0)
-        everywhere, guarded = everywhere or self._watch_on > 0, guarded or self._watch_on > 0
+        self._awaited = max(self._awaited - 1, 0)
+        everywhere, guarded = everywhere or self._watch_on > 0, guarded or self._watch_on > 0 or self._awaited > 0
         self._requested, self._guarded = requested, guarded
         self._everywhere = everywhere or "activation" in requested  # so that the name and the recorded rows agree
         self.cannot_repeat, self._located = "", False
@@ -94,6 +97,10 @@ class Outputs:
         self._have_hooks(modules=guarded or bool(requested), all_modules=everywhere or bool(requested))
         self.detector.begin()
         self.repetitions.begin()
+
+    def await_next(self) -> None:
+        """On a GPU, outputs of the next steps are read at once, so that a pass that is not finite can be repeated."""
+        self._awaited = 0 if self._on_cpu or not self._repeats_in_fp32 else _AWAITED_STEPS
 
     def end(self) -> float:
         """The forward and backward passes of the step are over. Returns the CPU seconds of hooks and checks."""
@@ -140,6 +147,8 @@ class Outputs:
     def keep_state(self) -> None:
         """The model's own forward pass begins: remember what it may change, where there is anything."""
         self.calls += 1
+        if not (self._on_cpu or self._awaited):
+            return
         is_training = self._model.training and torch.is_grad_enabled() and graph_task() == -1
         if is_training and not self._state.is_empty and tracing_state() is None and transform_level() is None:
             begin = time.thread_time()
@@ -165,30 +174,36 @@ class Outputs:
             self._watch(MODEL, outputs)
         if not (self._on_cpu or self._guarded):
             return
-        known = self._everywhere and self.detector.first_of_cpu() != ""
-        in_fp32 = self._on_cpu and self._repeats_in_fp32 and self.repetitions.are_due
-        if self.detector.check(MODEL, outputs) and not (known and not in_fp32) and not self._pause:
+        is_bad = self._is_bad(outputs)
+        known = self._everywhere and not self.detector.first_of_cpu().startswith(MODEL)
+        in_fp32 = (self._on_cpu or self._awaited > 0) and self._repeats_in_fp32 and self.repetitions.are_due
+        if is_bad and not (known and not in_fp32) and not self._pause:
             self._pause = _PAUSE_STEPS
             self._repeat(args, kwargs, find_first=not known, in_fp32=in_fp32)
 
+    def _is_bad(self, outputs: Any) -> bool:
+        """Whether the outputs of the model are known to be not finite; on a GPU in awaited steps alone."""
+        return self.detector.check(MODEL, outputs) or (self._awaited > 0 and self.detector.first_nonfinite() != "")
+
     def _repeat(self, args: Any, kwargs: Any, *, find_first: bool, in_fp32: bool) -> None:
-        """Find the first bad module by a second pass; if that is not possible, check all modules in the next steps.
+        """Find the first bad module, and the operation, by a second pass; if that is not possible, check all modules in
+        the next steps.
 
         With `in_fp32` a third pass tells whether it is finite in FP32.
         """
-        module, repetition = "", None
+        module, repetition, operation = "", None, None
         try:
-            casts = CastWatch() if in_fp32 and not is_anything_compiled() else None
-            low = second_pass(self._model, args, kwargs, casts, self._state)
-            module = low.module
+            watch = PassWatch() if not is_anything_compiled() else None
+            low = second_pass(self._model, args, kwargs, watch, self._state)
+            module, operation = low.module, watch.made(low.outputs) if watch is not None else None
             repetition = repeated_in_fp32(self._model, args, kwargs, low, self._state) if in_fp32 else None
-            if repetition is not None and casts is not None:
-                repetition = replace(repetition, cast=casts.found)
+            if repetition is not None and watch is not None:
+                repetition = replace(repetition, cast=watch.cast)
         except CannotRepeat as reason:
             self.cannot_repeat = message_of(reason)
             if in_fp32 and is_in_16_bits(self._model):
                 repetition = Repetition(None, why=self.cannot_repeat)
-        self.repetitions.add(repetition)
+        self.repetitions.add(repetition, operation)
         if module and find_first:
             self.detector.correct(plain_name(module))
             self._located = True

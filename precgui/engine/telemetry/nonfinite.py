@@ -96,7 +96,7 @@ class NonFiniteDetector:
         """The first module of the step whose output is not finite, or ''. Waits for the device."""
         pending = self.pending()
         if pending is not None:
-            self.take(pending.cpu().numpy())
+            self.take(pending.cpu().double().numpy())
         return self._first
 
     def _check_one(self, name: str, output: Tensor) -> bool:

@@ -330,6 +330,11 @@ class Telemetry:
         """The first module of this step whose output was not finite, or ''."""
         return self._outputs.detector.first_nonfinite() if self._outputs is not None else ""
 
+    def await_outputs(self) -> None:
+        """The loss of a step is not finite: a GPU is waited for in the next ones, see `Outputs.await_next`."""
+        if self._outputs is not None:
+            self._outputs.await_next()
+
     def nonfinite_output(self) -> tuple[str, str]:
         """`first_nonfinite`, and a clause that says why not all modules were checked, '' where all were."""
         name = self.first_nonfinite()

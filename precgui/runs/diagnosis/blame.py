@@ -223,9 +223,20 @@ def _computed(row: Mapping[str, Any]) -> Evidence:
 
 
 def made_by(row: Mapping[str, Any]) -> str:
-    """The operation of a row of `finite_in_fp32`, as a noun."""
-    name = str(row.get("made_by"))
-    return L_("a cast") if name == "to_copy" else name
+    """The operation of a row of `finite_in_fp32`, as a noun, with its line where that is known."""
+    name, line = noun_of(str(row.get("made_by"))), text(row, "line")
+    return Sentence("{operation} at {line}", operation=name, line=short_line(line)) if line else name
+
+
+def noun_of(operation: str) -> str:
+    """The name of an operation of torch in a sentence."""
+    name = operation.removeprefix("_")
+    return L_("a cast") if name in ("to_copy", "copy") else name
+
+
+def short_line(line: str) -> str:
+    """`file.py:12` without the folders of the file."""
+    return line.replace("\\", "/").rpartition("/")[2]
 
 
 def _is_seen(m: Measurements) -> bool:
@@ -297,6 +308,14 @@ def undefined_in(m: Measurements, *, by_16_bits: bool = True) -> tuple[str, str]
             return any_of(kinds), low
     known = [wide for _, wide, _ in _UNDEFINED]
     return Sentence("{first}, or {last}", first=together(*known[:-1], between=", "), last=known[-1]), ""
+
+
+def undefined_by(operation: str, low: str) -> str:
+    """How an operation makes NaN or Inf of finite numbers, as a clause; `low`: the format that is to blame, else ''."""
+    for names, wide, narrow in _UNDEFINED:
+        if operation in names:
+            return narrow(_NAMES[low]) if low in _NAMES else wide
+    return ""
 
 
 def any_of(clauses: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ from precgui.runs.diagnosis.blame import (
 from precgui.runs.diagnosis.broken_derivatives import broken_derivative
 from precgui.runs.diagnosis.cast_cause import beyond_16_bits, casts_of_data, narrow_data, of_cast, of_data
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Cause, Evidence
-from precgui.runs.diagnosis.forward_cause import of_exponent, of_forward
+from precgui.runs.diagnosis.forward_cause import culprit, of_exponent, of_forward
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, format_of
 from precgui.runs.diagnosis.origin import Origin
@@ -258,6 +258,8 @@ def _of_input(m: Measurements, origin: Origin) -> Cause:
 
     Where the same pass is finite in FP32, what the model was given is finite: operations before the module made it.
     """
+    if text(culprit(m, origin.step), "operation") not in ("", "_to_copy"):
+        return of_forward(m, origin)
     decided, low = blame_of(m, origin.step), narrow_range(m)
     proof = Evidence(
         L_("first module: output not finite, weights finite"), {"step": origin.step, "module": origin.module},

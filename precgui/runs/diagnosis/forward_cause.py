@@ -10,7 +10,7 @@ import numpy as np
 
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import FP16_LARGEST, narrow_range, update_ratios
-from precgui.runs.diagnosis.blame import blame_of, blame_of_symptom, cure_of
+from precgui.runs.diagnosis.blame import blame_of, blame_of_symptom, cure_of, noun_of, short_line, undefined_by
 from precgui.runs.diagnosis.block_rules import zero_row_before
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, Blame, Cause, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
@@ -22,6 +22,8 @@ from precgui.sentences import L_, Sentence, together
 _PRODUCTS = ("torch.nn.modules.linear.", "torch.nn.modules.conv.")  # which only overflow makes Inf of finite numbers
 OVERFLOW = "exponential-overflow"
 _LARGEST = {"fp16": 65504.0, "bf16": 3.39e38, "fp32": 3.4028e38, "fp64": 1.797e308}
+_KINDS = {"nan": "NaN", "inf": "Inf", "-inf": "-Inf"}
+_OF_MASKS = ("masked_fill", "full", "fill", "where", "scalar_tensor", "scatter", "index_fill")
 _NEARLY = 0.92  # of the logarithm of the largest number: its products with other numbers overflow
 _IN_FP32 = Blame(False, L_("the exponential of the same numbers is beyond the range of FP32, too"))
 
@@ -46,6 +48,7 @@ def of_forward(m: Measurements, result: Origin) -> Cause:
     proof = Evidence(
         L_("first output that is not finite, in the order of the forward pass"), values, together(*sentences)
     )
+    made = operation_evidence(m, result.step)
     decided = blame_of(m, result.step, alike=True)
     certain = near or decided.answer is True  # Inf in FP16 that is none in FP32
     if (
@@ -53,8 +56,8 @@ def of_forward(m: Measurements, result: Origin) -> Cause:
         and decided.answer is not False
         and (near or (result.infinite and (certain or _overflows(m, place, result))))
     ):
-        return _overflow(m, result, proof, decided, exact=bool(certain and result.infinite))
-    return _undefined(m, result, proof, decided)
+        return _overflow(m, result, (proof, *made), decided, exact=bool(certain and result.infinite))
+    return _undefined(m, result, (proof, *made), decided)
 
 
 def _bad_output(step: int, module: str, before: str) -> str:
@@ -85,7 +88,7 @@ def _overflows(m: Measurements, place: str, result: Origin) -> bool:
     return origin.both_signs(m, place, result.step) or bool(_large_factors(m, result))
 
 
-def _overflow(m: Measurements, result: Origin, proof: Evidence, decided: Blame, *, exact: bool) -> Cause:
+def _overflow(m: Measurements, result: Origin, proof: tuple[Evidence, ...], decided: Blame, *, exact: bool) -> Cause:
     if _is_between(m, result):
         return Cause(
             "forward-overflow",
@@ -93,10 +96,10 @@ def _overflow(m: Measurements, result: Origin, proof: Evidence, decided: Blame, 
                 "FP16 overflows between the outputs of {before} and {module} in step {step}",
                 before=result.before, module=result.module, step=result.step,
             ),
-            L_(
+            _cure_of_overflow(m, result.step) or L_(
                 "Use BF16, or compute in FP32 what runs between the two modules (sums, products), or scale it down."
             ),
-            (proof, *decided.evidence), result.module, {"precision": "bf16-amp"}, confidence=0.8, certainty="estimate",
+            (*proof, *decided.evidence), result.module, {"precision": "bf16-amp"}, confidence=0.8, certainty="estimate",
             blame=BEYOND_RANGE,
         )  # fmt: skip
     own = result.module in origin.WHOLE
@@ -107,9 +110,12 @@ def _overflow(m: Measurements, result: Origin, proof: Evidence, decided: Blame, 
             "the output of {name} overflows FP16 in step {step}",
             name=name, step=result.step,
         ),
-        L_("Use BF16, or compute the last product in FP32, or scale its operands down.") if own
-        else L_("Use BF16, or keep this module in FP32, or scale its input down."),
-        (proof, *decided.evidence), "" if own else result.module, {"precision": "bf16-amp", **kept}, confidence=0.9,
+        _cure_of_overflow(m, result.step)
+        or (
+            L_("Use BF16, or compute the last product in FP32, or scale its operands down.") if own
+            else L_("Use BF16, or keep this module in FP32, or scale its input down.")
+        ),
+        (*proof, *decided.evidence), "" if own else result.module, {"precision": "bf16-amp", **kept}, confidence=0.9,
         certainty="exact" if exact else "estimate", blame=BEYOND_RANGE,
     )  # fmt: skip
 
@@ -125,7 +131,7 @@ def _is_between(m: Measurements, result: Origin) -> bool:
     )  # fmt: skip
 
 
-def _undefined(m: Measurements, result: Origin, proof: Evidence, decided: Blame) -> Cause:
+def _undefined(m: Measurements, result: Origin, proof: tuple[Evidence, ...], decided: Blame) -> Cause:
     zeros = zero_row_before(m, result.module, result.before, result.step) if result.infinite is False else None
     if zeros is not None:
         return Cause(
@@ -133,35 +139,140 @@ def _undefined(m: Measurements, result: Origin, proof: Evidence, decided: Blame)
                 "a row of zeros has no scale in FP8: {module} computes NaN in step {step}",
                 module=result.module, step=result.step,
             ),
-            L_("Give the scale a lower bound: amax.clamp(min=1e-12)."), (proof, zeros), result.module,
+            L_("Give the scale a lower bound: amax.clamp(min=1e-12)."), (*proof, zeros), result.module,
             confidence=0.7, certainty="estimate",
             blame=Blame(True, BEYOND_RANGE.proof, L_(
                 "the least amax of a row of this input: x.abs().amax(-1).min()"
             )),
         )  # fmt: skip
     own = result.module in origin.WHOLE
+    if row := culprit(m, result.step):
+        return Cause(
+            "undefined-operation",
+            Sentence(
+                "{kind} in step {step} comes from {operation} at {line}",
+                kind=_KINDS.get(text(_broken(m, result.step), "kind"), "NaN"), step=result.step, operation=_name(row),
+                line=short_line(text(row, "line")),
+            ),
+            _cure(m, result.step, decided), (*proof, *decided.evidence), "" if own else result.module, confidence=0.9,
+            certainty=decided.certainty, blame=decided,
+        )  # fmt: skip
     large = _large_factors(m, result) if decided.answer is not False else ()
     kind = {True: "Inf", False: "NaN", None: L_("NaN or Inf")}[result.infinite]
     if own:
-        text = Sentence(
+        title = Sentence(
             "the model computes {kind} in step {step}, in operations of its own", kind=kind, step=result.step
         )
     elif result.before and result.infinite is False and _is_product(m, result.module):
-        text = Sentence(
+        title = Sentence(
             "NaN appears between the outputs of {before} and {module} in step {step}",
             before=result.before,
             module=result.module,
             step=result.step,
         )
     else:
-        text = Sentence("{module} computes {kind} in step {step}", module=result.module, kind=kind, step=result.step)
+        title = Sentence("{module} computes {kind} in step {step}", module=result.module, kind=kind, step=result.step)
     fix = cure_of(m, decided)
     return Cause(
-        "undefined-operation", text,
+        "undefined-operation", title,
         together(L_("Divide before the product is taken, or compute it in FP32 or BF16."), fix) if large else fix,
-        (proof, *large, *decided.evidence), "" if own else result.module, confidence=0.8,
+        (*proof, *large, *decided.evidence), "" if own else result.module, confidence=0.8,
         certainty=decided.certainty, blame=decided,
     )  # fmt: skip
+
+
+def culprit(m: Measurements, step: int) -> Mapping[str, Any]:
+    """The operation that made NaN or Inf of finite numbers in the forward pass of a step, as docs/run-file.md has it.
+
+    {} where none is known, or the numbers were there before the pass, or are those of a mask.
+    """
+    row = _broken(m, step)
+    source = row.get("source")
+    made = source if isinstance(source, Mapping) else row
+    return made if text(made, "kind") in _KINDS and text(made, "operation") not in ("", *_OF_MASKS) else {}
+
+
+def _broken(m: Measurements, step: int) -> Mapping[str, Any]:
+    return next((each for each in m.fact_rows("nonfinite_operations") if each.get("step") == step), {})
+
+
+def operation_evidence(m: Measurements, step: int) -> tuple[Evidence, ...]:
+    """The operation that made NaN or Inf, with the numbers that it was given, and the one that made NaN of its Inf."""
+    made, row = culprit(m, step), _broken(m, step)
+    if not made:
+        return ()
+    values: dict[str, float | int | str] = {
+        "step": step,
+        "operation": text(made, "operation"),
+        "line": text(made, "line"),
+    }
+    values |= {name: number(made, name) for name in ("low", "high", "epsilon") if isinstance(made.get(name), float)}
+    parts = [_of_operation(made, values)]
+    if row is not made:
+        parts.append(Sentence("{operation} at {line} makes NaN of it.", operation=_name(row), line=text(row, "line")))
+    if "epsilon" in values:
+        parts.append(Sentence("The epsilon {epsilon:.3g} is 0 in FP16.", epsilon=values["epsilon"]))
+    return (Evidence(L_("NaN or Inf out of finite numbers, in the same pass, run again"), values, together(*parts)),)
+
+
+def _of_operation(made: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+    operation, line, kind = _name(made), text(made, "line"), _KINDS[text(made, "kind")]
+    low, high = values.get("low"), values.get("high")
+    if low is None or high is None:
+        return Sentence(
+            "{operation} at {line} makes {kind} of finite numbers.", operation=operation, line=line, kind=kind
+        )
+    if text(made, "operation") == "div":
+        return Sentence(
+            "{operation} at {line} makes {kind} of finite numbers; its divisor reaches from {low:.4g} to {high:.4g}.",
+            operation=operation, line=line, kind=kind, low=low, high=high,
+        )  # fmt: skip
+    return Sentence(
+        "{operation} at {line} makes {kind} of finite numbers, which reach from {low:.4g} to {high:.4g}.",
+        operation=operation, line=line, kind=kind, low=low, high=high,
+    )  # fmt: skip
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return noun_of(text(row, "operation"))
+
+
+def _cure_of_overflow(m: Measurements, step: int) -> str:
+    """The fix where the operation that FP16 made overflow is known, and runs in the user's own code; else ''."""
+    made = culprit(m, step)
+    if text(made, "format") != "fp16" or not text(made, "line"):
+        return ""
+    return Sentence(
+        "Use BF16, or compute {operation} at {line} in FP32, or scale its operands down.",
+        operation=_name(made), line=short_line(text(made, "line")),
+    )  # fmt: skip
+
+
+def _cure(m: Measurements, step: int, decided: Blame) -> str:
+    """The fix where the operation is known, narrowed by who is to blame."""
+    made, row = culprit(m, step), _broken(m, step)
+    operation, line = _name(made), short_line(text(made, "line"))
+    if isinstance(made.get("epsilon"), float):
+        return Sentence(
+            "Take an epsilon that FP16 holds, such as 1e-4, or compute {operation} at {line} in FP32: its operands as "
+            ".float().",
+            operation=operation, line=line,
+        )  # fmt: skip
+    low = text(made, "format") if decided.answer is True else ""
+    clause = undefined_by(text(made, "operation"), low) or undefined_by(text(row, "operation"), low)
+    suspect = Sentence("Suspect is {clause}.", clause=clause) if clause else ""
+    if decided.answer is True:
+        fix = Sentence(
+            "Compute {operation} at {line} and its operands in FP32 (.float() before them).",
+            operation=operation, line=line,
+        )  # fmt: skip
+    else:
+        fix = Sentence(
+            "Bound what {operation} at {line} is given (clamp, an epsilon), or replace these elements before it by "
+            "torch.where.",
+            operation=operation, line=line,
+        )  # fmt: skip
+    return together(fix, suspect) if suspect else fix
 
 
 def _is_product(m: Measurements, module: str) -> bool:
