@@ -27,6 +27,7 @@ from precgui.lint import (
     position_rules,
     pretrained_rules,
     ratio_rules,
+    refused_rules,
     scaler_rules,
     slope_rules,
     trained_rules,
@@ -85,6 +86,7 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
     **count_rules.RULES,
     **position_rules.RULES,
     **half_gradients.RULES,
+    **refused_rules.RULES,
 }
 
 

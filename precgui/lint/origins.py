@@ -282,8 +282,12 @@ def calls_of_module(source: Source, made: CallSite) -> list[ast.Call]:
         return [around]
     target = around.targets[0] if isinstance(around, ast.Assign) and around.value is made.node else None
     variable = source.variable(target) if target is not None else None
-    known = source.cached("calls_by_function", lambda: _calls_by_function(source))
-    return known.get(variable, [])[:_MOST_CALLS] if variable is not None else []
+    return calls_of_variable(source, variable)[:_MOST_CALLS] if variable is not None else []
+
+
+def calls_of_variable(source: Source, variable: Variable) -> list[ast.Call]:
+    """The calls of what a variable holds, `net(x)`."""
+    return source.cached("calls_by_function", lambda: _calls_by_function(source)).get(variable, [])
 
 
 def is_in_no_grad(source: Source, node: ast.AST) -> bool:

@@ -107,7 +107,7 @@ def _of_call(source: Source, call: ast.Call, depth: int) -> tuple[str, ast.AST |
     """The shape of a call's value, or else the expression that has the same one."""
     name = source.name_of(call.func).rpartition(".")[2]
     is_method = isinstance(call.func, ast.Attribute) and not source.name_of(call.func).startswith("torch.")
-    if (size := _size(source, call)) is not None:
+    if (size := sizes_of(source, call)) is not None:
         return _of_sizes(size), None
     if name in ("mv", "matmul", "mm"):
         operands = [call.func.value, *call.args] if is_method and isinstance(call.func, ast.Attribute) else call.args
@@ -169,7 +169,7 @@ def _is_batch(source: Source, call: ast.Call) -> bool:
     return len(call.args) == 1 and not call.keywords
 
 
-def _size(source: Source, call: ast.AST) -> list[ast.expr] | None:
+def sizes_of(source: Source, call: ast.AST) -> list[ast.expr] | None:
     """The sizes written into torch.randn(64, 1) and the like."""
     if not isinstance(call, ast.Call) or not source.name_of(call.func).startswith("torch."):
         return None

@@ -14,7 +14,7 @@ from precgui.lint import LINT_RULES, ScriptError, check
 from precgui.lint.check import check_file
 from precgui.lint.source import Source
 from tests import needs
-from tests.lint import averages, fp16_range, kept, positions, trained, trainer_steps, trainers, values
+from tests.lint import averages, fp16_range, kept, positions, refused, trained, trainer_steps, trainers, values
 from tests.lint.loops import FAULTS
 
 RIGHT = """
@@ -33,6 +33,7 @@ for inputs, targets in loader:
 """
 ELSEWHERE = (
     averages.FAULTS
+    | refused.FAULTS
     | trained.FAULTS
     | trainer_steps.FAULTS
     | values.FAULTS

@@ -7,10 +7,10 @@ from itertools import combinations
 import pytest
 
 from precgui.lint import check
-from tests.lint import averages, fp16_range, kept, loops, positions, trained, trainer_steps, trainers, values
+from tests.lint import averages, fp16_range, kept, loops, positions, refused, trained, trainer_steps, trainers, values
 from tests.lint.loops import ACCUMULATED, LOOP, TWO
 
-PLACES = (averages, loops, values, trainers, trainer_steps, kept, fp16_range, positions, trained)
+PLACES = (averages, loops, values, trainers, trainer_steps, kept, fp16_range, positions, refused, trained)
 WRONG = [(rule, text) for each in PLACES for rule, texts in each.FAULTS.items() for text in texts]
 RIGHT = [(rule, text) for each in PLACES for rule, texts in each.SOUND.items() for text in texts]
 
