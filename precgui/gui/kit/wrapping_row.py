@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QRect, QSize
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy, QWidget
 
 GAP_PX = 8
@@ -60,11 +60,18 @@ class WrappingRow(QWidget):
         super().resizeEvent(event)
         self._arrange()
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._renew()  # Qt sends no LayoutRequest to what is hidden
+
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.LayoutRequest:  # a part was shown, hidden or has another text
-            self.updateGeometry()
-            self._arrange()
+            self._renew()
         return super().event(event)
+
+    def _renew(self) -> None:
+        self.updateGeometry()
+        self._arrange()
 
     def _shown(self) -> list[QWidget]:
         return [part for part in self._parts if not part.isHidden()]

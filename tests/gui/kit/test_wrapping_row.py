@@ -62,3 +62,26 @@ def test_that_a_field_takes_the_rest_of_its_line_and_has_room_for_its_hint(qtbot
     around.resize(row.minimumSizeHint().width(), 160)
     qtbot.wait(20)
     assert field.geometry().right() <= row.rect().right()
+
+
+def test_that_a_part_which_is_shown_or_hidden_while_the_row_is_out_of_sight_gets_its_place(qtbot: QtBot) -> None:
+    """Stop lay under Freeze in Live when a run had been started from another place."""
+    stop, freeze = QPushButton("Stop run"), QPushButton("Freeze")
+    stop.hide()
+    row = WrappingRow([stop, freeze])
+    around = QWidget()
+    QVBoxLayout(around).addWidget(row)
+    qtbot.addWidget(around)
+    around.resize(400, 60)
+    around.show()
+    qtbot.wait(20)
+    around.hide()
+    stop.show()
+    around.show()
+    qtbot.wait(20)
+    assert freeze.x() > stop.geometry().right()
+    around.hide()
+    stop.hide()
+    around.show()
+    qtbot.wait(20)
+    assert freeze.x() == 0
