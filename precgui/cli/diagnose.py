@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.terminal import say_notes
+from precgui.config.names import OWN_LOOP
 from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.formats.checkpoints.suffixes import is_checkpoint
 from precgui.formats.weight_formats import DEFAULT, weight_format
@@ -42,9 +43,9 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Diagnose each run and report; 0 when all are healthy, else 1. Raises SentenceError for a file that is no run."""
-    reported = [(path, _diagnosis(path)) for path in args.files]
+    reported = [(path, *_diagnosis(path)) for path in args.files]
     if args.json:
-        documents = [_as_json(path, outcome) for path, outcome in reported]
+        documents = [_as_json(path, outcome) for path, outcome, _settable in reported]
         print(
             json.dumps(
                 documents[0] if len(documents) == 1 else {"runs": documents}, ensure_ascii=False, allow_nan=False
@@ -52,24 +53,25 @@ def run(args: argparse.Namespace) -> int:
         )
     else:
         console = HarmlessConsole(highlight=False, soft_wrap=True)
-        for path, result in reported:
-            _print(console, path, result, ruled_out=args.ruled_out)
-    return 0 if all(result.verdict == "healthy" for path, result in reported) else 1
+        for path, result, is_settable in reported:
+            _print(console, path, result, ruled_out=args.ruled_out, settings=is_settable)
+    return 0 if all(result.verdict == "healthy" for path, result, _settable in reported) else 1
 
 
-def _diagnosis(path: Path) -> Diagnosis:
+def _diagnosis(path: Path) -> tuple[Diagnosis, bool]:
+    """The diagnosis, and whether `--set` can change what it is of: a loop of one's own has no such settings."""
     from precgui.runs.diagnosis import examine
     from precgui.runs.open import open_run_or_events
     from precgui.runs.recorded_facts import breaks_sentence
 
     if is_checkpoint(path) and not any(path.glob(_EVENT_FILES)):
-        return _of_model(path)
+        return _of_model(path), False
     with open_run_or_events(path) as opened:
         result = examine(opened)
         sentence = breaks_sentence(opened)
         broke_off = [_("The run {sentence}.").format(sentence=translated(sentence))] if sentence else []
         say_notes(path, [*opened.notes, *broke_off])
-        return result
+        return result, opened.config.task != OWN_LOOP
 
 
 def _of_model(path: Path) -> Diagnosis:
@@ -97,11 +99,11 @@ def _as_json(path: Path, result: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, path: Path, diagnosis: Diagnosis, *, ruled_out: bool) -> None:
+def _print(console: Console, path: Path, diagnosis: Diagnosis, *, ruled_out: bool, settings: bool) -> None:
     colour = {"healthy": "green", "problems": "red"}.get(diagnosis.verdict, "yellow")
     console.print(f"[bold]{escape(str(path))}[/]: [{colour}]{escape(translated(diagnosis.sentence))}[/]")
     for each in diagnosis.findings:
-        _print_finding(console, each)
+        _print_finding(console, each, settings=settings)
     for reported in diagnosis.ruled_out if ruled_out else ():
         text = _("ruled out: {rule}, {why}").format(rule=reported.rule, why=escape(translated(reported.why)))
         console.print(f"  [dim]{text}[/]")
@@ -110,7 +112,7 @@ def _print(console: Console, path: Path, diagnosis: Diagnosis, *, ruled_out: boo
         console.print(f"  [dim]{text}[/]")
 
 
-def _print_finding(console: Console, finding: Finding) -> None:
+def _print_finding(console: Console, finding: Finding, *, settings: bool) -> None:
     from precgui.formats.claims import claims_about
     from precgui.runs.diagnosis import blame_sentence
 
@@ -120,7 +122,7 @@ def _print_finding(console: Console, finding: Finding) -> None:
     for each in finding.evidence:
         console.print(f"    {escape(translated(each.text))}")
     console.print("    " + _("Fix: {fix}").format(fix=escape(translated(finding.fix))))
-    for name, value in finding.config_change.items():
+    for name, value in finding.config_change.items() if settings else ():
         console.print(f"      --set {escape(name)}={escape(_setting(value))}")
     if finding.is_problem:
         console.print(f"    {escape(translated(blame_sentence(finding)))}")

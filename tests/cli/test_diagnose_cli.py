@@ -12,24 +12,25 @@ import pytest
 
 import precgui
 from precgui.cli.main import main
+from precgui.config import RunConfig
 from precgui.events import Event, RunEnded, RunStarted, StepDone
 from precgui.runs.errors import RunFileError
 from tests.formats.checkpoint_files import safetensors
 from tests.runs.synthetic import open_writer
 
-Write = Callable[[str, list[float]], Path]
+Write = Callable[..., Path]
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    def write(name: str, losses: list[float]) -> Path:
+    def write(name: str, losses: list[float], config: RunConfig | None = None, norm: float = 1.0) -> Path:
         path = tmp_path / name
         events: list[Event] = [RunStarted(0.0, len(losses), len(losses), "cpu")]
         events += [
-            StepDone(step, 0.1 * step, loss, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan)
+            StepDone(step, 0.1 * step, loss, 1.0, False, 0.1, norm**step, 0.1, 0.0, 8, math.nan)
             for step, loss in enumerate(losses, 1)
         ]
-        with open_writer(path) as writer:
+        with open_writer(path, config) as writer:
             for event in [*events, RunEnded(9.0, "completed", "")]:
                 writer(event)
         return path
@@ -64,6 +65,26 @@ def test_that_json_is_one_document(write: Write, capsys: pytest.CaptureFixture[s
 def test_that_what_is_ruled_out_is_listed_on_request(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", str(write("good.h5", GOOD)), "--ruled-out"]) == 0
     assert "ruled out: divergence, because" in capsys.readouterr().out
+
+
+def test_that_a_loop_of_ones_own_is_not_told_of_settings_that_it_has_not(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    risen = [2.0 * 1.3**i for i in range(60)] + [math.nan] * 5
+    for task, settings in (("digits", True), ("own-loop", False)):
+        assert main(["diagnose", str(write(f"{task}.h5", risen, RunConfig(task=task), 1.2))]) == 1
+        told = capsys.readouterr().out
+        assert "Fix: " in told and ("--set " in told) is settings
+
+
+@pytest.mark.parametrize("norm", [1.2, math.nan])
+def test_that_a_proof_names_no_figure_that_was_not_recorded(
+    write: Write, capsys: pytest.CaptureFixture[str], norm: float
+) -> None:
+    """A run without tensors had "the norm of the weights at nan times" of their first value."""
+    main(["diagnose", str(write("risen.h5", [2.0 * 1.3**i for i in range(60)], RunConfig(), norm))])
+    told = capsys.readouterr().out
+    assert "The loss began at 2" in told and "weights were" in told and "nan" not in told
 
 
 def test_that_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,11 +270,12 @@ def optimizer_of(m: Measurements) -> tuple[str, float]:
 
 def epsilons(m: Measurements) -> list[float]:
     """The epsilon of each optimizer, and of each of its groups that has another one; nothing of those without any."""
-    every = [row for each in recorded_optimizers(m) for row in (each, *_groups(each))]
+    every = [row for each in recorded_optimizers(m) for row in (each, *groups_of(each))]
     return [float(eps) for row in every if isinstance(eps := row.get("eps"), int | float)]
 
 
-def _groups(optimizer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def groups_of(optimizer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The settings of its parameter groups that differ."""
     groups = optimizer.get("groups")
     return [each for each in groups.values() if isinstance(each, Mapping)] if isinstance(groups, Mapping) else []
 

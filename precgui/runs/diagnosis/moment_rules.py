@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from precgui.runs.diagnosis.analysis import epsilons, growth, median, percent, recorded_optimizers
+from precgui.runs.diagnosis.analysis import epsilons, groups_of, growth, median, percent, recorded_optimizers
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, TOO_FEW_DIGITS, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
 from precgui.runs.diagnosis.nan_aware import largest
@@ -341,6 +341,8 @@ def _next_to_nothing(m: Measurements) -> Answer:
     huge = most.max(1, initial=0.0) > max(rate / (2 * np.sqrt(eps)), _HUGE * rate)
     if not rate > 0 or not huge.any():
         return None
+    if any(number(each, "weight_decay") * rate >= 1 for one in every for each in (one, *groups_of(one))):
+        return None  # it multiplies weights by 1 - rate x decay in each step: beyond 2 they grow by that alone
     row = int(np.argmax(huge))
     name, step, update = table.names[int(np.argmax(most[row]))], int(table.steps[row]), float(most[row].max())
     proof = Evidence(

@@ -191,32 +191,45 @@ def _growth_proof(m: Measurements, growth: Growth, weights: float, ratio: float)
             "weights_ratio": weights,
             "update_ratio": ratio,
         },
-        Sentence(
+        _growth_sentence(growth, weights, ratio),
+        "loss",
+        m.series_of(m.loss),
+    )
+
+
+def _growth_sentence(growth: Growth, weights: float, ratio: float) -> Sentence:
+    """How far loss, gradients and weights grew, as far as they were recorded."""
+    values = {"first_loss": growth.first_loss, "least_loss": growth.least_loss, "last_loss": growth.last_loss}
+    if not np.isfinite(weights):
+        return Sentence(
             "The loss began at {first_loss:.3g}, was least at {least_loss:.3g} and ends at {last_loss:.3g}; the "
-            "gradient norm ended at {norm_ratio:.2g} times its first value, the norm of the weights at "
-            "{weights:.2g} times; "
-            "one step changed the weights by up to {ratio:.2g} of their norm.",
-            first_loss=growth.first_loss,
-            least_loss=growth.least_loss,
-            last_loss=growth.last_loss,
+            "gradient norm ended at {norm_ratio:.2g} times its first value; weights were not recorded.",
             norm_ratio=growth.norm_ratio,
-            weights=weights,
-            ratio=ratio,
-        )
-        if np.isfinite(growth.norm_ratio)
-        else Sentence(
+            **values,
+        ) if np.isfinite(growth.norm_ratio) else Sentence(
+            "The loss began at {first_loss:.3g}, was least at {least_loss:.3g} and ends at {last_loss:.3g}; neither "
+            "gradients nor weights were recorded.",
+            **values,
+        )  # fmt: skip
+    if not np.isfinite(growth.norm_ratio):
+        return Sentence(
             "The loss began at {first_loss:.3g}, was least at {least_loss:.3g} and ends at {last_loss:.3g}; no "
             "gradient was recorded, the norm of the weights at {weights:.2g} times; one step changed the "
             "weights by up to "
             "{ratio:.2g} of their norm.",
-            first_loss=growth.first_loss,
-            least_loss=growth.least_loss,
-            last_loss=growth.last_loss,
             weights=weights,
             ratio=ratio,
-        ),
-        "loss",
-        m.series_of(m.loss),
+            **values,
+        )
+    return Sentence(
+        "The loss began at {first_loss:.3g}, was least at {least_loss:.3g} and ends at {last_loss:.3g}; the "
+        "gradient norm ended at {norm_ratio:.2g} times its first value, the norm of the weights at "
+        "{weights:.2g} times; "
+        "one step changed the weights by up to {ratio:.2g} of their norm.",
+        norm_ratio=growth.norm_ratio,
+        weights=weights,
+        ratio=ratio,
+        **values,
     )
 
 

@@ -234,6 +234,23 @@ def test_that_second_moments_of_zero_in_fp16_are_told_before_the_rate(zeros: flo
     assert found.precision_is_to_blame is (True if told else None)
 
 
+@pytest.mark.parametrize(("decay", "groups"), [(0.0, {}), (1e-2, {}), (0.0, {"bias": {"weight_decay": 1e-2}})])
+def test_that_weights_which_a_decay_makes_grow_are_no_second_moments_of_zero(
+    decay: float, groups: dict[str, object]
+) -> None:
+    """At a rate of 300, AdamW's usual decay of 0.01 makes -2 of 1 in a step, whatever the second moments are."""
+    events = [*steps([2.0, 2.5, 9.0, 90.0, *[math.nan] * 16], lr=[300.0] * 20)]
+    for step, size in ((1, 3e2), (2, 6e4), (3, 2e7)):
+        events.append(tensors(step, "gradient", {"w": {"l2": 1.0, "amax": 1.1}}))
+        events.append(tensors(step, "weight", {"w": {"l2": size, "amax": size, "amin_nonzero": 0.1}}))
+        events.append(tensors(step, "update", {"w": {"l2": size, "amax": size, "changed": 1.0}}))
+    own = {"name": "AdamW", "lr": 300.0, "eps": 1e-8, "betas": [0.9, 0.999], "weight_decay": decay, "groups": groups}
+    found = examine(run_of(events, recorder={"optimizers": [own]})).problems
+    is_grown = decay > 0 or bool(groups)
+    assert ("moments-underflow" in {each.rule for each in found}) is not is_grown
+    assert not is_grown or found[0].rule == "divergence"
+
+
 def test_that_gradients_that_add_up_explain_a_divergence() -> None:
     rows = [tensors(step, kind, {"w": {"l2": size, "changed": 1.0}}) for step in (1, 20, 40)
             for kind, size in (("weight", 1.0), ("update", 0.6))]  # fmt: skip
