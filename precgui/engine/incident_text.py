@@ -13,11 +13,19 @@ _SKIPPED = {
 _UNCHECKED_UPDATE = L_("whether the loop has updated the weights by itself was not checked")
 
 
-def loss_text(module: str, loss: str = "", rank: int | None = None, why_not_all: str = "") -> str:
+def loss_text(
+    module: str,
+    loss: str = "",
+    rank: int | None = None,
+    why_not_all: str = "",
+    *,
+    operation: str = "",
+    line: str = "",
+) -> str:
     """A loss that is not finite, with the first module whose output is not, in process `rank` where there are several.
 
     `loss` is `nan`, `inf` or `-inf`, '' where not known; `why_not_all` is a clause that says why not all modules
-    were checked.
+    were checked; `operation` at `line` made it of finite numbers.
     """
     start: str
     if loss:
@@ -26,7 +34,8 @@ def loss_text(module: str, loss: str = "", rank: int | None = None, why_not_all:
         start = L_("the loss is not finite")
     else:
         start = Sentence("the loss in process {rank} is not finite", rank=rank)
-    return together(start, _first_output(module, bool(why_not_all)), why_not_all, between="; ")
+    made = Sentence("{operation} at {line} made it", operation=operation.removeprefix("_"), line=line) if line else ""
+    return together(start, _first_output(module, bool(why_not_all)), made, why_not_all, between="; ")
 
 
 def _first_output(module: str, some_checked: bool) -> str:

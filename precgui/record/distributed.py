@@ -28,6 +28,8 @@ class NonFiniteReport:
     module: str = ""
     parameter: str = ""
     why_not: str = ""  # all modules were checked
+    operation: str = ""  # that made it of finite numbers
+    line: str = ""
 
 
 def world() -> int:

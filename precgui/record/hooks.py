@@ -23,6 +23,7 @@ from precgui.engine.telemetry.backends import device_norms, fetched
 from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.telemetry.held import Copies, copies_in
 from precgui.engine.telemetry.hook import Hook
+from precgui.engine.telemetry.nonfinite import BadOutput
 from precgui.engine.telemetry.parameters import parameters_of, updated_by
 from precgui.engine.telemetry.readable import are_plain, readable, unseen
 from precgui.engine.telemetry.recorder import Telemetry, Weight
@@ -281,9 +282,9 @@ class LoopWatch:
         self._later_steps.batches.alarm()
         self._later_steps.look_at_ranges()
 
-    def first_output(self) -> tuple[str, str]:
-        """The first module whose output was not finite, or '', and why not all modules could be checked, or ''."""
-        return self._telemetry.nonfinite_output() if self._telemetry is not None else ("", "")
+    def first_output(self) -> BadOutput:
+        """The first output of this step that was not finite."""
+        return self._telemetry.nonfinite_output() if self._telemetry is not None else BadOutput()
 
     def first_gradient(self) -> str:
         """The first parameter whose gradient was not finite when measured, or ''; known after `step_measurements`."""

@@ -29,6 +29,7 @@ from precgui.engine import incident_text
 from precgui.engine.extended_arithmetic import exact_sum
 from precgui.engine.telemetry.guard import LoopGuard, guarded
 from precgui.engine.telemetry.held import Copies
+from precgui.engine.telemetry.nonfinite import BadOutput
 from precgui.engine.telemetry.parameters import tensor_count
 from precgui.events import Evaluated, Facts, Incident, IncidentKind, Metric, RunStarted, Severity, Status, StepDone
 from precgui.hardware.environment import environment
@@ -301,7 +302,7 @@ class Recorder:
             visited.has_gradients and not math.isfinite(visited.grad_norm),
         )
         if bad_loss or bad_gradients:
-            module, why_not = self._watch.first_output() if bad_loss else ("", "")
+            output = self._watch.first_output() if bad_loss else BadOutput()
             parameter = self._watch.first_gradient() if bad_gradients else ""
             own = distributed.NonFiniteReport(
                 distributed.rank(),
@@ -309,9 +310,11 @@ class Recorder:
                 bad_loss,
                 bad_gradients,
                 visited.skipped,
-                module=module,
+                module=output.module,
                 parameter=parameter,
-                why_not=why_not,
+                why_not=output.why_not,
+                operation=output.operation,
+                line=output.line,
             )
             if self._emit.writer is not None:
                 self._tell(own)
@@ -331,7 +334,9 @@ class Recorder:
         """Record an incident each for a loss and for gradients that were not finite in a step of a process."""
         rank = trouble.rank if distributed.world() > 1 else None
         if trouble.loss:
-            text = incident_text.loss_text(trouble.module, "", rank, trouble.why_not)
+            text = incident_text.loss_text(
+                trouble.module, "", rank, trouble.why_not, operation=trouble.operation, line=trouble.line
+            )
             self._incident("nonfinite_loss", "error", text, trouble.module, trouble.step)
         if trouble.gradients:
             severity: Severity = "warning" if trouble.skipped else "error"

@@ -158,9 +158,17 @@ def test_that_numbers_that_were_there_before_the_pass_have_no_operation(tmp_path
 def test_that_infinity_of_a_mask_is_named_as_the_source_and_not_blamed(tmp_path: Path) -> None:
     _train(tmp_path / "run.h5", Net(_masked))
     (row,) = _rows(tmp_path / "run.h5")
-    assert (row["operation"], row["kind"], row["source"]["kind"]) == ("_softmax", "nan", "-inf")
+    assert (row["operation"], row["kind"], row["culprit"]) == ("_softmax", "nan", "operation")
+    assert (row["source"]["operation"], row["source"]["kind"]) == ("", "-inf")
+    assert row["source"]["line"].endswith(_line(_masked, "masked_fill"))
+
+
+def test_that_the_event_names_the_operation_and_the_line(tmp_path: Path) -> None:
+    _train(tmp_path / "run.h5", Net(_gumbel))
     with precgui.open_run(tmp_path / "run.h5") as run:
-        assert "masked_fill" not in diagnose(run)[0].title
+        (event,) = run.events("nonfinite_loss")
+    assert "log at " in event.message
+    assert f"{_line(_gumbel, 'weights =')} made it" in event.message
 
 
 @pytest.mark.parametrize("hole", [0.0, 1.0])

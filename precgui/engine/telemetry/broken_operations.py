@@ -20,6 +20,7 @@ from precgui.engine.vanished_epsilons import VanishedEpsilons
 _MOST = 2**24  # elements of a tensor that is looked at
 _UNWRITTEN = ("empty", "new_empty", "resize_")  # whose results hold whatever was in their memory
 _QUOTIENTS = ("div", "true_divide", "remainder", "fmod", "reciprocal")
+_OF_MASKS = ("masked_fill", "full", "fill", "where", "scalar_tensor", "scatter", "index_fill", "index_put", "copy")
 Kind = Literal["nan", "inf", "-inf"]
 
 
@@ -31,7 +32,7 @@ class BrokenOperation:
     that ran; `low` and `high`: least and largest of the finite numbers that it was given, of a quotient those of the
     divisor, None where they are not known; `epsilon`: that of its operand, which is 0 in FP16; `source`: the operation
     that made the Inf of which it made NaN, None without one. The operation is '' where the number was there before the
-    pass.
+    pass, and where a mask has put it, which has a line.
     """
 
     operation: str
@@ -42,6 +43,14 @@ class BrokenOperation:
     high: float | None = None
     epsilon: float | None = None
     source: BrokenOperation | None = None
+
+    @property
+    def culprit(self) -> Literal["operation", "source", ""]:
+        """Which of both made NaN or Inf of finite numbers; '' where these were there before the pass."""
+        if self.source is not None and self.source.operation:
+            return "source"
+        is_made = bool(self.operation) and (self.source is None or bool(self.source.line))
+        return "operation" if is_made else ""
 
 
 class PassWatch(TorchDispatchMode):
@@ -71,7 +80,7 @@ class PassWatch(TorchDispatchMode):
         marks = [mark for _, tensor in floats(outputs) if (mark := self._marks.get(tensor)) is not None]
         for kind in ("nan", "inf"):
             if mark := next((mark for mark in marks if mark.kind == kind and mark.operation), None):
-                return asdict(mark)
+                return {**asdict(mark), "culprit": mark.culprit}
         return None
 
     def _observe(self, func: Any, name: str, args: Any, out: Any) -> None:
@@ -96,6 +105,8 @@ class PassWatch(TorchDispatchMode):
             return infinite
         low, high = (None, None) if func._schema.is_mutable else _reach(name, args)
         line = line_of_user().label
+        if base_of(name) in _OF_MASKS:
+            return BrokenOperation("", kind, line=line)
         return BrokenOperation(base_of(name), kind, dtype_name(out.dtype), line, low, high, epsilon, infinite)
 
     def _mark(self, tensor: Tensor, out: Tensor) -> BrokenOperation | None:

@@ -53,6 +53,11 @@ class Repetitions:
     def are_due(self) -> bool:
         return len(self._kept) < _MOST and not self._pause and self._new is None
 
+    @property
+    def operation(self) -> dict[str, Any] | None:
+        """The operation that made the outputs of this step not finite; None where it is not known."""
+        return self._operation
+
     def begin(self) -> None:
         """A step begins."""
         self._pause, self._new, self._operation = max(self._pause - 1, 0), None, None

@@ -6,7 +6,7 @@ import math
 import time
 import weakref
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numba
 import numpy as np
@@ -29,6 +29,16 @@ _LIMITS = {  # bytes of a number, and the bits of Inf
 
 
 _NOTHING: tuple[Any, int] = (lambda: None, 0)  # like a reference to a tensor that no longer exists
+
+
+class BadOutput(NamedTuple):
+    """The first module whose output was not finite, '' for none; why not all modules were checked, '' where all were;
+    and the operation that made it so, with its line, '' where these are not known."""
+
+    module: str = ""
+    why_not: str = ""
+    operation: str = ""
+    line: str = ""
 
 
 class NonFiniteDetector:

@@ -23,6 +23,7 @@ from precgui.engine.telemetry.guard import LET_THROUGH, Guard
 from precgui.engine.telemetry.held import BufferAndEmaStats, Copies, buffers
 from precgui.engine.telemetry.left_step import LeftStep, OfSteps
 from precgui.engine.telemetry.module_hooks import Outputs
+from precgui.engine.telemetry.nonfinite import BadOutput
 from precgui.engine.telemetry.parameters import (
     Weight,
     exact_values,
@@ -335,12 +336,14 @@ class Telemetry:
         if self._outputs is not None:
             self._outputs.await_next()
 
-    def nonfinite_output(self) -> tuple[str, str]:
-        """`first_nonfinite`, and a clause that says why not all modules were checked, '' where all were."""
+    def nonfinite_output(self) -> BadOutput:
+        """The first output of the step that is not finite, as far as it is known."""
         name = self.first_nonfinite()
         if self._outputs is None or not name:
-            return name, ""
-        return name, self._outputs.why_not_all()
+            return BadOutput(name)
+        row = self._outputs.repetitions.operation or {}
+        made = row["source"] if row.get("culprit") == "source" else row if row.get("culprit") else {}
+        return BadOutput(name, self._outputs.why_not_all(), made.get("operation", ""), made.get("line", ""))
 
     def first_nonfinite_gradient(self, order: Mapping[str, int]) -> str:
         """The parameter whose non-finite gradient backward produced first; on a GPU it is known after `end`."""

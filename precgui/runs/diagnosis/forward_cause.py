@@ -23,7 +23,6 @@ _PRODUCTS = ("torch.nn.modules.linear.", "torch.nn.modules.conv.")  # which only
 OVERFLOW = "exponential-overflow"
 _LARGEST = {"fp16": 65504.0, "bf16": 3.39e38, "fp32": 3.4028e38, "fp64": 1.797e308}
 _KINDS = {"nan": "NaN", "inf": "Inf", "-inf": "-Inf"}
-_OF_MASKS = ("masked_fill", "full", "fill", "where", "scalar_tensor", "scatter", "index_fill")
 _NEARLY = 0.92  # of the logarithm of the largest number: its products with other numbers overflow
 _IN_FP32 = Blame(False, L_("the exponential of the same numbers is beyond the range of FP32, too"))
 
@@ -184,12 +183,11 @@ def _undefined(m: Measurements, result: Origin, proof: tuple[Evidence, ...], dec
 def culprit(m: Measurements, step: int) -> Mapping[str, Any]:
     """The operation that made NaN or Inf of finite numbers in the forward pass of a step, as docs/run-file.md has it.
 
-    {} where none is known, or the numbers were there before the pass, or are those of a mask.
+    {} where none is known, or the numbers were there before the pass.
     """
     row = _broken(m, step)
-    source = row.get("source")
-    made = source if isinstance(source, Mapping) else row
-    return made if text(made, "kind") in _KINDS and text(made, "operation") not in ("", *_OF_MASKS) else {}
+    made = row.get("source") if row.get("culprit") == "source" else row if row.get("culprit") == "operation" else None
+    return made if isinstance(made, Mapping) and text(made, "kind") in _KINDS else {}
 
 
 def _broken(m: Measurements, step: int) -> Mapping[str, Any]:
@@ -208,8 +206,11 @@ def operation_evidence(m: Measurements, step: int) -> tuple[Evidence, ...]:
     }
     values |= {name: number(made, name) for name in ("low", "high", "epsilon") if isinstance(made.get(name), float)}
     parts = [_of_operation(made, values)]
+    source = row.get("source")
     if row is not made:
         parts.append(Sentence("{operation} at {line} makes NaN of it.", operation=_name(row), line=text(row, "line")))
+    elif isinstance(source, Mapping):
+        parts.append(Sentence("Inf among them was put there at {line}, as by a mask.", line=text(source, "line")))
     if "epsilon" in values:
         parts.append(Sentence("The epsilon {epsilon:.3g} is 0 in FP16.", epsilon=values["epsilon"]))
     return (Evidence(L_("NaN or Inf out of finite numbers, in the same pass, run again"), values, together(*parts)),)

@@ -210,11 +210,12 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "exact_steps": [*({**EXACT, "step": step} for step in (2, 8, 32)), NOT_FINITE],
     "nonfinite_operations": [
         {"operation": operation, "kind": kind, "format": "fp16", "line": "a.py:3", "low": low, "high": 9.0,
-         "epsilon": low, "source": source, "step": 40}
+         "epsilon": low, "source": source, "culprit": culprit, "step": 40}
         for operation in ("div", "_softmax")
         for kind in ("nan", "inf")
         for low in (1e-12, None)
-        for source in (None, {"operation": "log", "kind": "-inf", "line": "a.py:2"}, {"operation": ""})
+        for source in (None, {"operation": "log", "kind": "-inf", "line": "a.py:2"}, {"operation": "", "line": "a.py"})
+        for culprit in ("operation", "source", "")
     ],
     "fp32_repetition": [
         {"finite": finite, "module": "0", "largest": 9.0, "why": "", "part": "forward", "step": 40, "cast": cast}
