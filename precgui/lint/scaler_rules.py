@@ -31,6 +31,8 @@ def scaler_not_used(source: Source) -> Mistakes:
         steps = source.calls_of(scaler, "step")
         if _is_handed_on(source, scaler) or (not steps and _serves_others(source, scaler)):
             continue
+        if steps and not source.of("backward"):
+            continue  # the loss may be scaled where its gradients are taken, in a class that is derived from this one
         reported = (
             Sentence("{scaler}.step() is called, but no loss is multiplied", scaler=scaler)
             if steps

@@ -96,7 +96,7 @@ MISTAKES = {rule: texts[0] for rule, texts in ELSEWHERE.items()} | {
 }  # fmt: skip
 SPEED = MISTAKES["time-of-launches"]
 HEALTHY_TWINS = {
-    "scaler-not-used": [RIGHT],
+    "scaler-not-used": [RIGHT, RIGHT.replace("    scaler.scale(loss).backward()\n", "")],  # scaled in a derived class
     "clip-before-unscale": [
         RIGHT,
         RIGHT.replace("    scaler.unscale_(optimizer)\n", "").replace('GradScaler("cuda")', "GradScaler(enabled=False)")
@@ -185,6 +185,8 @@ HEALTHY_TWINS = {
     ],
     "log-of-probability": [
         MISTAKES["log-of-probability"].replace("log(p)", "log(p + 1e-6)"),
+        "import torch\ndef log(x):\n    return x.clamp(min=1e-20).log()\ny = log(torch.softmax(logits, -1))\n",
+        "import torch\nlogits = torch.randn(8, 64)\np = logits.softmax(-1)\nentropy = -(p * p.log()).sum(-1)\n",
         "import torch\np = torch.softmax(x, -1)\nlogs = torch.where(p > 0, torch.log(p), 0.0)\n",
         MISTAKES["log-of-probability"].replace("log(p)", "log(p.clamp(min=1e-6))"),
         "import torch\np = torch.log_softmax(logits, -1)\n", "import torch\ny = torch.log(1 - torch.rand(8))\n",

@@ -81,7 +81,8 @@ FAULTS: dict[str, list[str]] = {
     "closure-of-a-scaler": [CLOSURE, CLOSURE.replace("optimizer, closure)", "optimizer, closure=closure)")],
     "model-beyond-fp16": [
         T5, SDXL, T5.replace("google/mt5-base", "google/flan-t5-xl"), SDXL.replace("torch_dtype", "dtype"),
-        "import torch\nfrom transformers import T5ForConditionalGeneration as T5\nmodel = T5.from_pretrained('google/t5-v1_1-large', torch_dtype=torch.half)\n",
+        "import torch\nfrom transformers import T5ForConditionalGeneration as T5\nmodel = T5.from_pretrained('google/t5-v1_1-large').half()\n",
+        "import torch\nfrom transformers import T5ForConditionalGeneration as T5\nmodel = T5.from_pretrained('google/t5-v1_1-large', torch_dtype=torch.half)\nmodel.to(torch.float16)\n",
     ],
 }  # fmt: skip
 SOUND: dict[str, list[str]] = {
@@ -97,6 +98,8 @@ SOUND: dict[str, list[str]] = {
         CLOSURE.replace('GradScaler("cuda")', 'GradScaler("cuda", enabled=False)'), CLOSURE.replace("optimizer, closure", "optimizer"),
     ],
     "model-beyond-fp16": [
+        # The layer that overflows stays in FP32 where the model is loaded in FP16.
+        "import torch\nfrom transformers import T5ForConditionalGeneration as T5\nmodel = T5.from_pretrained('google/t5-v1_1-large', torch_dtype=torch.half)\n",
         T5.replace("fp16=True", "bf16=True"), T5.replace("fp16=True", "fp16=args.fp16"), T5.replace("mt5-base", "bert_uncased_L-2"),
         SDXL.replace("float16", "bfloat16"), SDXL.replace("stabilityai/stable-diffusion-xl-base-1.0", "madebyollin/sdxl-vae-fp16-fix"),
         T5.replace("AutoModelForSeq2SeqLM.", "AutoTokenizer."), SDXL.replace(", torch_dtype=torch.float16", ""),
