@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.faults import channel_faults
+from tests.faults import channel_faults, difference_faults
 from tests.faults.narrow_faults import NARROW, SOUND
 from tests.faults.odd_loops import judged
 from tests.faults.published_faults import Open, batches, network
 
-assert channel_faults  # it adds to both
+assert channel_faults and difference_faults  # they add to both
 
 
 @pytest.mark.parametrize("name", NARROW)

@@ -135,7 +135,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "inexact-step": (*_CLIMBS, *_STAYS),
     "inexact-update": (*_CLIMBS, *_STAYS, *_NOT_FINITE, "dead-units", "vanished-values"),
     "merged-positions": ("coarse-angles", "tied-choices"),
-    "cancelled-digits": ("tied-choices",),
+    "cancelled-digits": ("tied-choices", "inputs-all-alike", "constant-output"),
     "coarse-quantiser": (
         "lost-channels",
         *_NO_GRADIENTS,

@@ -24,7 +24,7 @@ _LOST_TERMS = 0.1  # share of a sum at places of an index
 _DAMAGED, _GRAVE = 0.2, 0.5  # share of the results of an optimizer
 _EPSILON = 1e-5  # with this or more, second moments that are zero in FP16 divide by nothing small
 _LEVELS = 4.0  # distances between numbers that the outputs spread over
-_OF_ELEMENTS, _FEWEST_ROWS = 0.2, 2  # of the parameters whose gradients are lost, and steps in which they were
+_OF_ELEMENTS, _FEWEST_ROWS = 0.2, 2  # of the parameters whose gradients are lost, and steps in which a loss was seen
 _FEWEST_OF_LBFGS = 12  # steps
 _STILL, _AT_MINIMUM = 3, 1e-3  # losses that are the same; gradient norm at a minimum, of the first ones
 _OFFSET = 32.0  # mean over standard deviation of the outputs
@@ -277,6 +277,7 @@ def lbfgs_in_16_bits(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+_COMPARED_USE, _SOURCE = "rounded_difference", "Higham 2002, Accuracy and Stability, section 1.7"
 _USES = {  # of a difference without digits: the clause, and the fix
     "divisor": (
         L_("is divided by, or its root or logarithm is taken"),
@@ -303,8 +304,12 @@ _USES = {  # of a difference without digits: the clause, and the fix
 def cancelled_digits(m: Measurements) -> Answer:
     """Differences of nearly equal numbers, with one digit or two, that are used where digits matter."""
     rows = [row for row in m.fact_rows("cancellation") if text(row, "use") in _USES]
+    compared = [row for row in m.fact_rows("cancellation") if text(row, "use") == _COMPARED_USE]
+    compared = [row for row in compared if whole(row, "count") >= _FEWEST_ROWS]
     if not m.own_loop or not m.n:
         return None
+    if compared:
+        return [_off(m, compared[0])]
     if not rows:
         return RuledOut(
             "cancelled-digits", L_(
@@ -314,10 +319,44 @@ def cancelled_digits(m: Measurements) -> Answer:
     return [_cancelled(m, rows[0])]
 
 
+def _off(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    """A difference that was compared with that of the numbers before a cast."""
+    error, step, stored, module = (
+        number(row, "share"),
+        whole(row, "step"),
+        text(row, "format").upper(),
+        row.get("module"),
+    )
+    proof = Evidence(
+        L_("rms((fl(a) - fl(b)) - (a - b)) > 0.5 rms(a - b), in two watched steps"),
+        {"error": error, "step": step, "elements": number(row, "elements"), "format": text(row, "format")},
+        Sentence(
+            "In step {step} a difference of data that had been cast to {stored} is {error} of its size off the "
+            "difference of the same numbers before the cast, and a product or a loss reads it.",
+            step=step, stored=stored, error=percent(error),
+        ),
+    )  # fmt: skip
+    return Finding(
+        "cancelled-digits", "warning", _title(module, stored), step, int(m.steps[-1]), (proof,),
+        L_(
+            "Take the difference in the format that the data had before the cast (FP32, FP64, int64), and cast the "
+            "result."
+        ),
+        0.9, _SOURCE, str(module or ""), blame=COMPARED,
+    )  # fmt: skip
+
+
+def _title(module: Any, stored: str) -> str:
+    where = L_("The loop") if module is None else str(module) or L_("The model")
+    return Sentence(
+        "{where} uses differences of nearly equal numbers, whose digits {stored} has rounded away",
+        where=where, stored=stored,
+    )  # fmt: skip
+
+
 def _cancelled(m: Measurements, row: Mapping[str, Any]) -> Finding:
     share, step, stored, use = number(row, "share"), whole(row, "step"), str(row.get("format")), text(row, "use")
     module = row.get("module")
-    where = L_("The loop") if module is None else str(module) or L_("The model")
     clause, fix = _USES[use]
     proof = Evidence(
         L_("|a - b| <= 2 eps max(|a|, |b|) in > 50 % of the elements"),
@@ -329,14 +368,8 @@ def _cancelled(m: Measurements, row: Mapping[str, Any]) -> Finding:
         ),
     )  # fmt: skip
     return Finding(
-        "cancelled-digits", "warning",
-        Sentence(
-            "{where} uses differences of nearly equal numbers, whose digits {stored} has rounded away",
-            where=where, stored=stored.upper(),
-        ),
-        step, int(m.steps[-1]), (proof,), fix, 0.85,
-        "Higham 2002, Accuracy and Stability, section 1.7", str(module or ""), certainty="estimate",
-        blame=TOO_FEW_DIGITS,
+        "cancelled-digits", "warning", _title(module, stored.upper()), step, int(m.steps[-1]), (proof,), fix, 0.85,
+        _SOURCE, str(module or ""), certainty="estimate", blame=TOO_FEW_DIGITS,
     )  # fmt: skip
 
 
