@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text, safe_hdf5
-from precgui.runs.file.safe_hdf5 import Torn, Unusable
+from precgui.runs.file.safe_hdf5 import Damaged, Torn, Unusable
 from precgui.runs.file.schema import BEAT, EVENT_ROW, ROWS_VALID, TABLES, Column
 from precgui.runs.file.snapshot import FileSnapshot
 from precgui.sanitize import sanitize, sanitize_tree
@@ -56,6 +56,7 @@ class RunFileView:
         self._on_demand = self._released = False
         self._state: tuple[int, ...] = ()  # of the file when it was opened
         self._notes: dict[str, str] = {}
+        self._torn_off: set[str] = set()  # notes on parts that lie in what a file that is cut short has lost
         self._datasets: dict[str, h5py.Dataset | None] = {}
         self._stored_bytes: dict[str, int] = {}
         self._counters: dict[str, int] | None = None
@@ -78,6 +79,7 @@ class RunFileView:
         self.file.close()
         self.file = file
         self._notes.clear()
+        self._torn_off.clear()
         self._datasets.clear()
         self._stored_bytes.clear()
         self._rows.clear()
@@ -124,8 +126,8 @@ class RunFileView:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what is missing or damaged, as far as it was read."""
-        return list(self._notes.values())
+        """Sentences on what is missing or damaged, as far as it was read; one on all that a cut has taken."""
+        return [text for key, text in self._notes.items() if key not in self._torn_off]
 
     def damage(self, *tables: str) -> str:
         """The first sentence on a file that is cut short, or on damage to one of these tables; empty for none."""
@@ -134,6 +136,21 @@ class RunFileView:
 
     def note(self, subject: str, sentence: str) -> None:
         self._notes.setdefault(subject, sentence)
+
+    def _note_unusable(self, path: str, reason: Unusable) -> None:
+        """A note on a part of the file that cannot be used."""
+        if isinstance(reason, Damaged) and self.is_cut_short and path not in self._notes:
+            self._torn_off.add(path)
+        self.note(path, Sentence("/{dataset} {reason}.", dataset=path, reason=message_of(reason)))
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the file is shorter than it says, or another one than when it was opened."""
+        return "" in self._notes
+
+    def is_lost(self, name: str) -> bool:
+        """Whether a part could not be read."""
+        return name in self._notes
 
     def _begin(self, snapshot: FileSnapshot) -> None:
         self._state = snapshot.state
@@ -158,7 +175,7 @@ class RunFileView:
         try:
             return safe_hdf5.text(item)
         except Unusable as reason:
-            self.note(name, _unusable(name, reason))
+            self._note_unusable(name, reason)
             return ""
 
     def document(self, name: str) -> dict[str, Any]:
@@ -219,7 +236,7 @@ class RunFileView:
             except Unusable as reason:
                 if spec.packing and isinstance(reason, Torn):  # rows apart from each other
                     return self.pick(table, column, range(start, stop))
-                self.note(path, _unusable(path, reason))
+                self._note_unusable(path, reason)
         if len(values) < stop - start:
             text = L_("/{dataset} can be read up to row {row} of {rows} only.")
             self.note(table, filled(text, dataset=table, row=start + len(values), rows=stop))
@@ -240,7 +257,7 @@ class RunFileView:
                     self.note(path, filled(text, dataset=path, lost=lost, count=len(places)))
                 return result
             except Unusable as reason:
-                self.note(path, _unusable(path, reason))
+                self._note_unusable(path, reason)
         return np.zeros((len(places), *spec.row), spec.dtype)
 
     def _is_absent(self, table: str, column: str) -> bool:
@@ -269,7 +286,7 @@ class RunFileView:
                 self._datasets[name] = item
             except Unusable as reason:
                 self._datasets[name] = None
-                self.note(name, _unusable(name, reason))
+                self._note_unusable(name, reason)
         return self._datasets[name]
 
     @_locked
@@ -303,11 +320,6 @@ _COLUMNS = {
 _PACKED = {
     path for path, column in _COLUMNS.items() if column.packing or column.row
 }  # early files had the strides, too
-
-
-def _unusable(path: str, reason: Unusable) -> str:
-    """The note on a part of the file that cannot be used."""
-    return Sentence("/{dataset} {reason}.", dataset=path, reason=message_of(reason))
 
 
 def decoded(name: bytes) -> str:

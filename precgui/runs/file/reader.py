@@ -26,10 +26,12 @@ from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory, tensor_records
 from precgui.runs.tensors.weight_norm import WeightNorms
 from precgui.sanitize import one_line, sanitize
-from precgui.sentences import L_, Sentence, kept_text
+from precgui.sentences import L_, Sentence, filled, kept_text
 
 _MOST_MESSAGE = 4000
+END_UNKNOWN = L_("Whether this run has ended can no longer be read; it is taken for one that broke off.")
 ENDED = ("completed", "stopped", "failed")
+_DEFAULTS = L_("The config cannot be read; defaults are shown in its place.")
 BROKEN_OFF = L_("The process that wrote this run ended without saying so; its last second may be missing.")
 
 
@@ -76,6 +78,7 @@ class SavedRun:
         self._environment = contents.document("environment")
         self._odd = contents.notes  # on what is read once; the contents forget their notes when refreshed
         self._read_progress(writer_gone=False)
+        self._check_left()
         if self.status == "running" and self._is_gone():
             self.refresh()
 
@@ -185,8 +188,20 @@ class SavedRun:
         elif writer_gone:
             self.status = "failed"
             self._odd.append(BROKEN_OFF)
+        elif self._contents.is_lost(STATUS) and self._is_gone() is not False:
+            self.status = "failed"
+            self._odd.append(END_UNKNOWN)
         if self.status != "running":
             self._contents.open_on_demand()
+
+    def _check_left(self) -> None:
+        """Raises RunFileError where nothing is left to be shown: defaults would stand in the place of the run."""
+        if self.steps or not (self._contents.is_lost("config") and self._contents.is_lost(STATUS)):
+            return
+        text = L_("{file} is damaged: neither its settings nor its steps can be read; restore a copy.")
+        if self._contents.is_cut_short:
+            text = L_("{file} is cut short: neither its settings nor its steps are left; restore a copy.")
+        raise RunFileError(filled(text, file=self.path))
 
     def series(self, name: str, over: Axis = "step") -> Series:
         x, values = signals.series(self, name, over)
@@ -297,8 +312,10 @@ def _read_config(contents: RunFileView) -> RunConfig:
     try:
         config, refused = build_accepted(contents.document("config"))
     except ConfigError:
-        contents.note("config", L_("The config cannot be read; defaults are shown in its place."))
+        contents.note("config", _DEFAULTS)
         return RunConfig()
+    if contents.is_lost("config"):
+        contents.note("settings", _DEFAULTS)
     for path in refused:
         text = Sentence("The setting {setting} of the config is not known here and is left out.", setting=path)
         contents.note(path, text)

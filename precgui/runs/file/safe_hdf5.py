@@ -53,7 +53,11 @@ class Unusable(Exception):
     """A part of a file cannot be used; the message is a phrase that says why."""
 
 
-class Torn(Unusable):
+class Damaged(Unusable):
+    """HDF5 cannot read what lies there."""
+
+
+class Torn(Damaged):
     """Not one block of the rows that were asked for can be read."""
 
 
@@ -107,7 +111,7 @@ def dataset(file: h5py.File, name: str, *, packed: bool = False) -> h5py.Dataset
                 raise Unusable(L_("is a link to another place, which is never followed"))
             item = item[part]
         except FAULTS as error:
-            raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
+            raise Damaged(Sentence("is damaged ({error})", error=message_of(error))) from None
     return _plain(item, packed=packed)
 
 
@@ -136,7 +140,7 @@ def _plain(item: Any, *, packed: bool) -> h5py.Dataset:
         if item.chunks and _chunk_bytes(item) > _LARGEST_CHUNK:
             raise Unusable(L_("is stored in larger chunks than a run file has"))
     except FAULTS as error:
-        raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
+        raise Damaged(Sentence("is damaged ({error})", error=message_of(error))) from None
     return item
 
 
@@ -182,7 +186,7 @@ def text(item: h5py.Dataset) -> str:
     try:
         return bytes(item[()]).rstrip(b"\0").decode(errors="replace")
     except FAULTS as error:
-        raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
+        raise Damaged(Sentence("is damaged ({error})", error=message_of(error))) from None
 
 
 def attribute(file: h5py.File | h5py.Dataset, name: str) -> NDArray[Any] | None:
@@ -229,7 +233,7 @@ def picked(
         space, shape = item.id.get_space(), (1, *item.shape[1:])
         one = h5s.create_simple(shape)
     except FAULTS as error:
-        raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
+        raise Damaged(Sentence("is damaged ({error})", error=message_of(error))) from None
     for row, place in enumerate(places):
         try:  # a level below h5py's slices, which take as long as the reading itself
             if _has_huge_chunk(item, place):
@@ -253,7 +257,7 @@ def stored_bytes(item: h5py.Dataset) -> int:
         try:
             return int(item.file.id.get_filesize())
         except FAULTS as error:
-            raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
+            raise Damaged(Sentence("is damaged ({error})", error=message_of(error))) from None
 
 
 def _check_size(item: h5py.Dataset, count: int, stored: Callable[[], int] | None) -> None:
@@ -262,7 +266,7 @@ def _check_size(item: h5py.Dataset, count: int, stored: Callable[[], int] | None
             return  # of our own writing, and not all of it stored yet
         claimed = count * int(np.prod(item.shape[1:], dtype=object)) * item.dtype.itemsize
     except FAULTS as error:
-        raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
+        raise Damaged(Sentence("is damaged ({error})", error=message_of(error))) from None
     if item.compression and claimed <= _SMALL_READ:
         return  # rows of tensors: those that are not there count as not recorded
     ratio = _DEFLATE_RATIO if item.compression else 1

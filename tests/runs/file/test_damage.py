@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 import precgui
 from precgui.runs.errors import RunFileError
+from precgui.runs.file import process
 from precgui.runs.file.snapshot import lookup3
 from tests.runs.synthetic import synthetic_events
 
@@ -63,6 +65,53 @@ def test_that_every_cut_is_told_and_what_is_left_is_shown(small: Path, tmp_path:
     assert {word for word, _ in outcomes} == {"refused", "noted"}
     assert outcomes[-1] == ("noted", 60) or outcomes[-1][0] == "noted"
     assert max(steps for _, steps in outcomes) == 60
+
+
+def test_that_a_cut_is_told_in_a_few_sentences_and_is_no_run_that_goes_on(small: Path, tmp_path: Path) -> None:
+    """Each lost part had a sentence of its own, and the run, which had completed, was "running" for ever."""
+    content, cut = small.read_bytes(), tmp_path / "cut.h5"
+    kinds = set()
+    for size in range(400, len(content), 1600):
+        cut.write_bytes(content[:size])
+        try:
+            with precgui.open_run(cut) as run:
+                run.series("loss"), run.series("power_w"), run.events()
+                notes, status = run.notes, run.status
+        except RunFileError as error:
+            assert "cut short" in str(error) or "damaged" in str(error)
+            kinds.add("refused")
+            continue
+        assert notes[0].startswith("The file is cut short by")
+        assert status in ("completed", "failed")
+        assert not any("is damaged (" in note for note in notes)
+        assert len(notes) <= 8
+        kinds.add(status)
+    assert {"refused", "completed"} <= kinds
+
+
+@pytest.mark.parametrize("living", [True, False])
+def test_that_a_run_whose_status_is_lost_goes_on_only_while_its_process_lives(
+    write: Callable[..., Path], living: bool
+) -> None:
+    path = write(steps=60)
+    with h5py.File(path, "r+") as file:
+        del file["status"], file["environment"]
+        writer = process.this_process() if living else {}
+        file["environment"] = np.bytes_(json.dumps({"writer": writer}))
+    with precgui.open_run(path) as run:
+        assert run.status == ("running" if living else "failed")
+        assert ("broke off" in " ".join(run.notes)) is not living
+
+
+def test_that_defaults_are_named_where_the_config_is_lost(small: Path) -> None:
+    with h5py.File(small, "r+") as file:
+        del file["config"]
+    with precgui.open_run(small) as run:
+        assert "The config cannot be read; defaults are shown in its place." in run.notes
+    with h5py.File(small, "r+") as file:
+        del file["status"], file["steps"]
+    with pytest.raises(RunFileError, match="neither its settings nor its steps can be read; restore a copy"):
+        precgui.open_run(small)
 
 
 def test_that_flipped_bits_never_crash_the_reader(small: Path, tmp_path: Path) -> None:
