@@ -89,5 +89,5 @@ def print_ranks(console: Console, plain: dict[str, Any]) -> None:
 def _table(columns: Sequence[str]) -> Table:
     table = Table(box=None, header_style="bold")
     for column in columns:
-        table.add_column(translated(column), justify="right", no_wrap=True)
+        table.add_column(translated(column), justify="right")
     return table

@@ -189,7 +189,7 @@ def _print(console: Console, tables: list[WhatIfTable], args: argparse.Namespace
     if several:
         table.add_column(_("format"), no_wrap=True)
     for title, _cell in columns:
-        table.add_column(title, justify="right", no_wrap=True)
+        table.add_column(title, justify="right")
     for kind, line in displayed:
         cells = [
             line.tensor if listed else kind,
