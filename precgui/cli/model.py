@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -21,13 +21,16 @@ from precgui.cli.terminal import say
 from precgui.config.new_places import place_fault
 from precgui.formats.checkpoints.contents import StoredModel, open_checkpoint
 from precgui.formats.checkpoints.suffixes import SUFFIXES
-from precgui.formats.checkpoints.survey import FIGURES, TensorSurvey, totals
+from precgui.formats.checkpoints.survey import FIGURES, TensorSurvey
 from precgui.formats.checkpoints.tensor import CheckpointTensor
 from precgui.formats.text import grouped
 from precgui.formats.weight_formats import DEFAULT, WeightFormat, known_formats, weight_format
 from precgui.planner.ledger import mib
 from precgui.sanitize import visible_name
 from precgui.words import L_, _, translated
+
+if TYPE_CHECKING:
+    from precgui.runs.models.model_facts import FormatTotal
 
 MOST_ROWS = 400  # of a table on a terminal; --json and --csv have all
 
@@ -134,16 +137,32 @@ def _document(
     """Contents and scan as JSON; infinite ratios are text, since JSON has none."""
     known = {each.name: each for each in surveys}
     rows = [_tensor(tensor, formats, known.get(tensor.name)) for tensor in checkpoint.tensors]
-    sums = totals(surveys, formats) if surveys else {}
+    sums = _totals(checkpoint, formats, surveys) if surveys else []
     return {
         "source": str(checkpoint.source),
         "files": [{"name": file.name, "bytes": file.nbytes} for file in checkpoint.files],
         "parameters": checkpoint.parameters, "bytes": checkpoint.nbytes,
         "architecture": checkpoint.architecture or None, "tensors": rows,
-        "totals": {name: {"bytes": size, "sqnr_db": json_number(sqnr)} for name, (size, sqnr) in sums.items()},
+        "totals": {
+            each.name: {
+                "bytes": each.nbytes, "sqnr_db": json_number(each.sqnr_db), "as_stored": len(surveys) - each.fitting,
+            }
+            for each in sums
+        },
         "skipped": [{"name": each.name, "why": each.why_not} for each in checkpoint.tensors if each.why_not],
         "notes": list(checkpoint.notes),
     }  # fmt: skip
+
+
+def _totals(
+    checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey]
+) -> list[FormatTotal]:
+    """The whole model in each format, in their order."""
+    from precgui.runs.models.model_facts import format_totals
+    from precgui.runs.models.model_file import scan_of
+
+    known = {each.name: each for each in format_totals(scan_of(checkpoint, formats, surveys))}
+    return [known[fmt.name] for fmt in formats]
 
 
 def _findings(
@@ -224,18 +243,23 @@ def _say_more(count: int) -> None:
         say(_("{count} more tensors; --json and --csv have all.").format(count=grouped(count - MOST_ROWS)))
 
 
+def _print_totals(sums: Sequence[FormatTotal], tensors: int) -> None:
+    """The whole model in each format."""
+    left = [tensors - each.fitting for each in sums]
+    kept, columns = (L_("As they are"),) if any(left) else (), (L_("Bytes"), L_("Signal to noise, dB"))
+    headings = (L_("Format"), L_("Stored by"), *columns, *kept)
+    whole = table(_("All tensors"), headings, right=(*columns, *kept))
+    for each, count in zip(sums, left, strict=True):
+        cells = [each.name, translated(each.title), mib(each.nbytes), _decibel(each.sqnr_db)]
+        whole.add_row(*map(Text, [*cells, *([grouped(count) if count else ""] if kept else [])]))
+    console().print(whole)
+    if kept:
+        say(_("As they are: tensors that the format does not fit; they count as they are stored."))
+
+
 def _print_scan(checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey]) -> None:
     """Totals of each format, then the signal to noise of each tensor in each format."""
-    sums = totals(surveys, formats)
-    whole = table(
-        _("All tensors"),
-        (L_("Format"), L_("Stored by"), L_("Bytes"), L_("Signal to noise, dB")),
-        right=("Bytes", "Signal to noise, dB"),
-    )
-    for fmt in formats:
-        size, sqnr = sums[fmt.name]
-        whole.add_row(*map(Text, (fmt.name, translated(fmt.title), mib(size), _decibel(sqnr))))
-    console().print(whole)
+    _print_totals(_totals(checkpoint, formats, surveys), len(surveys))
     names = [fmt.name for fmt in formats]
     listed = table(_("Signal to noise of each tensor, dB"), (L_("Tensor"), L_("Outliers"), *names), right=names)
     for each in surveys[:MOST_ROWS]:

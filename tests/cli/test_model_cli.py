@@ -51,6 +51,21 @@ def test_that_the_scan_is_printed_as_json(folder: Path, capsys: pytest.CaptureFi
     assert exact["totals"]["bf16"]["sqnr_db"] == "inf"
 
 
+def test_that_the_totals_of_each_format_are_of_the_whole_model(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Groups of 128 do not fit rows of 96: the format had the bytes of the other tensor alone, as if it were small."""
+    c = RNG.standard_normal((4, 256)).astype(np.float32)
+    safetensors(folder.parent / "c.safetensors", {"c": ("F32", c), "d": ("F32", c[:, :96].copy())})
+    printed = document(capsys, str(folder.parent / "c.safetensors"), "--formats", "int4/128,int4/32")
+    wide, narrow = printed["totals"]["int4/128"], printed["totals"]["int4/32"]
+    assert wide["bytes"] == 1024 / 2 + 4 * 1024 / 128 + 4 * 4 * 96 and wide["as_stored"] == 1
+    assert narrow["bytes"] == (1024 + 384) * (1 / 2 + 4 / 32) and narrow["as_stored"] == 0
+    assert wide["bytes"] > narrow["bytes"]
+    assert main(["model", str(folder.parent / "c.safetensors"), "--formats", "int4/128,int4/32"]) == 0
+    assert "they count as they are stored" in capsys.readouterr().out
+
+
 def test_that_a_scan_is_a_run_file_that_every_view_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = folder.parent / "m.h5"
     assert main(["model", str(folder), "-o", str(file), "--formats", "int8,nvfp4"]) == 0

@@ -38,6 +38,13 @@ class FormatTotal:
     error: float
     fitting: int
 
+    @property
+    def sqnr_db(self) -> float:
+        """Signal to noise of all numbers, in dB; NaN for a format that fits no tensor."""
+        if not self.fitting:
+            return math.nan
+        return -20 * math.log10(self.error) if self.error else math.inf
+
 
 def file_facts(run: Run) -> tuple[FactGroup, ...]:
     """The facts of a run, or of the model whose scan its file holds."""

@@ -11,7 +11,6 @@ from PySide6.QtCore import QModelIndex, Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHeaderView, QLineEdit, QSplitter, QStackedWidget, QTableView, QWidget
 
-from precgui.formats.checkpoints.survey import totals
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.choice import Choice
 from precgui.gui.kit.filled_cells import FilledCells
@@ -24,6 +23,7 @@ from precgui.gui.plots.simple_plot import SimplePlot
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.models.effects import ModelEffects
+from precgui.runs.models.model_facts import format_totals
 from precgui.runs.models.model_file import ModelScan, read_effects, read_model_file
 from precgui.words import L_, _, translated
 
@@ -179,7 +179,8 @@ class FormatsTab(QWidget):
         self.page.setVisible(effects is not None)
         self.page.choose(EFFECT if effects is not None else WEIGHTS)
         self.detail.show_survey(None)
-        self.sizes.show_points(totals(scan.surveys, scan.formats) if scan is not None else {})
+        whole = format_totals(scan) if scan is not None else []
+        self.sizes.show_points({each.name: (each.nbytes, each.sqnr_db) for each in whole})
         self.summary.setText(_summary(scan) if scan is not None else _("This file holds no scan of a model."))
         across = self.table.horizontalHeader()
         self.table.resizeColumnsToContents()
