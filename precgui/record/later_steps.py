@@ -42,6 +42,7 @@ from precgui.engine.policy_ratios import PolicyRatios
 from precgui.engine.quantised_values import QuantisedValues, RoundingSteps
 from precgui.engine.repeated_activations import RepeatedActivations
 from precgui.engine.rounded_differences import RoundedDifferences
+from precgui.engine.rounded_ratios import RoundedRatios
 from precgui.engine.sequence_axes import SequenceAxes
 from precgui.engine.shadow.loop_tape import LoopTape
 from precgui.engine.shifted_targets import ShiftedTargets
@@ -113,7 +114,7 @@ class Watchers:
             MixedAxes(), LossTerms(), UnleftStates(constants.is_made, targets.target), targets, KeptStatistics(),
             self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
             HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(), TermsWithoutGradient(),
-            ShiftedTargets(), self.objectives, LostChannels(), RoundedDifferences(), self.discarded,
+            ShiftedTargets(), self.objectives, LostChannels(), RoundedDifferences(), RoundedRatios(), self.discarded,
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments]

@@ -175,3 +175,49 @@ def frames_of_which_most_stays_as_it_was(opened: Open) -> None:
         after[torch.arange(64), row] += 0.2
         moved = (after.to(HALF) - before.to(HALF)).float()
         _descend(recorder, optimizer, F.mse_loss(model(moved)[:, 0], row / 12))
+
+
+def _policy(opened: Open, kept: Callable[[Tensor], Tensor], places: int = 96) -> float:
+    """A policy that chooses one of 16 at each place, and two updates from the same samples; returns what is missed."""
+    model = nn.Linear(1, 16 * places, bias=False)
+    nn.init.normal_(model.weight, std=0.5)
+    optimizer, target = torch.optim.Adam(model.parameters(), 0.05), torch.randint(16, (places,))
+    recorder, worth = opened(model, optimizer), list[float]()
+
+    def scores(chosen: Tensor) -> Tensor:
+        each = model(torch.ones(1, 1)).view(1, places, 16).log_softmax(-1).expand(len(chosen), -1, -1)
+        return each.gather(-1, chosen[..., None])[..., 0].sum(1)
+
+    for _ in range(60):
+        with torch.no_grad():
+            chances = model(torch.ones(1, 1)).view(places, 16).softmax(-1)
+            chosen = torch.multinomial(chances, 64, replacement=True).T
+            reward = (chosen == target).float().mean(1)
+            advantage, old = (reward - reward.mean()) / (reward.std() + 1e-6), kept(scores(chosen))
+        for _ in range(2):
+            ratio = (scores(chosen) - old).exp()
+            loss = -torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+            _descend(recorder, optimizer, loss)
+        worth.append(float(reward.mean()))
+    return 1 - sum(worth[-10:]) / 10
+
+
+@_mistake("cancelled-digits", "Add up log-probabilities in FP32", left=0.95)
+def log_probabilities_of_sequences_kept_in_bf16(opened: Open, broken: bool) -> float:
+    return _policy(opened, lambda scores: scores.to(B16 if broken else torch.float32))
+
+
+@_mistake("cancelled-digits", "Add up log-probabilities in FP32", left=0.95)
+def log_probabilities_that_a_buffer_of_bf16_has_rounded(opened: Open, broken: bool) -> float:
+    return _policy(opened, lambda scores: scores.to(B16).float() if broken else scores)
+
+
+@_sound
+def log_probabilities_of_short_sequences_in_bf16(opened: Open) -> None:
+    """Where two numbers of BF16 are close enough together."""
+    _policy(opened, lambda scores: scores.to(B16), places=8)
+
+
+@_sound
+def log_probabilities_of_sequences_in_fp16(opened: Open) -> None:
+    _policy(opened, lambda scores: scores.to(HALF))

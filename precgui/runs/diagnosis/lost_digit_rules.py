@@ -277,7 +277,7 @@ def lbfgs_in_16_bits(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
-_COMPARED_USE, _SOURCE = "rounded_difference", "Higham 2002, Accuracy and Stability, section 1.7"
+_SOURCE = "Higham 2002, Accuracy and Stability, section 1.7"
 _USES = {  # of a difference without digits: the clause, and the fix
     "divisor": (
         L_("is divided by, or its root or logarithm is taken"),
@@ -304,12 +304,15 @@ _USES = {  # of a difference without digits: the clause, and the fix
 def cancelled_digits(m: Measurements) -> Answer:
     """Differences of nearly equal numbers, with one digit or two, that are used where digits matter."""
     rows = [row for row in m.fact_rows("cancellation") if text(row, "use") in _USES]
-    compared = [row for row in m.fact_rows("cancellation") if text(row, "use") == _COMPARED_USE]
-    compared = [row for row in compared if whole(row, "count") >= _FEWEST_ROWS]
+    often = [row for row in m.fact_rows("cancellation") if whole(row, "count") >= _FEWEST_ROWS]
+    compared = [row for row in often if text(row, "use") == "rounded_difference"]
+    ratios = [row for row in often if text(row, "use") == "rounded_ratio" and text(row, "format") in DIGITS]
     if not m.own_loop or not m.n:
         return None
     if compared:
         return [_off(m, compared[0])]
+    if ratios:
+        return [_ratio(m, max(ratios, key=lambda row: number(row, "share")))]
     if not rows:
         return RuledOut(
             "cancelled-digits", L_(
@@ -343,6 +346,30 @@ def _off(m: Measurements, row: Mapping[str, Any]) -> Finding:
             "result."
         ),
         0.9, _SOURCE, str(module or ""), blame=COMPARED,
+    )  # fmt: skip
+
+
+def _ratio(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    """The exponential of a difference with log-probabilities in too few digits."""
+    off, step, held, module = number(row, "share"), whole(row, "step"), text(row, "format"), row.get("module")
+    largest = max(number(row, "largest"), 1.0)
+    apart = 2 * half_ulp(held, largest)
+    proof = Evidence(
+        L_("rms of the rounding error of log-probabilities > 0.25, where differences with them are that small"),
+        {"error": off, "step": step, "elements": number(row, "elements"), "format": held, "largest": largest},
+        Sentence(
+            "In step {step} ratios are the exponential of a difference with numbers that were rounded to {stored}: "
+            "these reach {largest:.4g}, where two numbers of {stored} are {apart:.3g} apart. That puts the logarithms "
+            "of the ratios {off:.2g} off (rms), and the differences are not much larger.",
+            step=step, stored=held.upper(), largest=largest, apart=apart, off=off,
+        ),
+    )  # fmt: skip
+    return Finding(
+        "cancelled-digits", "warning", _title(module, held.upper()), step, int(m.steps[-1]), (proof,),
+        L_(
+            "Add up log-probabilities in FP32 and keep them there (log_probs.float()), those of the old policy, too."
+        ),
+        0.85, _SOURCE, str(module or ""), blame=TOO_FEW_DIGITS,
     )  # fmt: skip
 
 

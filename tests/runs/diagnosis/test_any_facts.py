@@ -61,7 +61,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"step": 2, "module": "0", "use": use, "format": "bf16", "share": 0.9, "elements": 64}
         for use in ("divisor", "amplified", "rounded data", "large data")
     ] + [{"step": 8, "module": None, "use": "rounded_difference", "format": "bf16", "share": 0.9, "elements": 64,
-          "count": 2}],
+          "count": 2},
+         {"step": 8, "module": None, "use": "rounded_ratio", "format": "bf16", "share": 0.6, "elements": 64, "count": 2,
+          "largest": 260.0}],
     "stored_updates": [
         {"tensor": "0.weight", "tensors": 2, "format": "bf16", "operation": "lerp", "module": "0", "optimizer": False,
          "steps": _each_step(UPDATE_SEEN)},
