@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from PySide6.QtCore import QRect, Qt
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QScrollArea, QWidget
 
 OVERLAP_PX = 2  # frames of neighbours may touch
 
@@ -25,6 +25,15 @@ def tab_as_read(root: QWidget) -> None:
     """Let Tab go through the visible parts of `root` as they are read, not as they were made."""
     for before, after in pairwise(reading_order(root)):
         QWidget.setTabOrder(before, after)
+
+
+def scroll_to(part: QWidget) -> None:
+    """Bring a part into view. Qt does so within a page, not where the focus comes into it from outside."""
+    around = part.parentWidget()
+    while around is not None:
+        if isinstance(around, QScrollArea):
+            around.ensureWidgetVisible(part)
+        around = around.parentWidget()
 
 
 def reading_order(root: QWidget) -> list[QWidget]:

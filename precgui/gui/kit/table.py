@@ -11,6 +11,7 @@ from PySide6.QtGui import QColor, QIcon, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QTableView, QWidget
 
 from precgui.gui.kit.column_widths import ColumnWidths
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import severity_colour, themes
 
@@ -138,7 +139,7 @@ class TextTable(QTableView):
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setShowGrid(False)
-        self.setTabKeyNavigation(False)
+        let_copy(self)
         self.setWordWrap(False)
         self.verticalHeader().hide()
         self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 14)

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.copied_rows import COPY_ALL
 from precgui.gui.shell.actions import Actions, menu_path, plain_text
 from precgui.gui.theme import themes
 from precgui.words import L_, _, translated
@@ -160,6 +161,7 @@ KEYS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     L_("Bits"): ((L_("one representable value up, down"), "Page Up, Page Down"), (L_("toggle a bit"), L_("Space"))),
     L_("Inspect"): ((L_("copy the selected facts"), "Ctrl+C"),),
+    L_("Tables"): ((L_("copy the selected rows"), "Ctrl+C"), (L_("copy the whole table"), COPY_ALL)),
 }
 
 

@@ -15,7 +15,7 @@ from precgui.gui.going_on import going_on
 from precgui.gui.kit.icons import app_icon
 from precgui.gui.kit.parts import column
 from precgui.gui.kit.plain_text import PlainMessageBox
-from precgui.gui.kit.reading_order import tab_as_read
+from precgui.gui.kit.reading_order import scroll_to, tab_as_read
 from precgui.gui.kit.returning import Returning, show_place
 from precgui.gui.notices import Notice, NoticeEntry, Notices
 from precgui.gui.settings import Settings
@@ -296,7 +296,10 @@ class Window(QMainWindow):
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Tab follows the layout as it is now: folds open, rows wrap, charts are exchanged."""
         tab_as_read(self)
-        return super().focusNextPrevChild(forward)
+        moved = super().focusNextPrevChild(forward)
+        if (part := self.focusWidget()) is not None:
+            scroll_to(part)
+        return moved
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

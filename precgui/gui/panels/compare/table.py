@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTab
 
 from precgui.events import Metric
 from precgui.gui.format_colours import colour_chip, precision_colour
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_run import OpenRun
 from precgui.gui.plots.export import SWATCH, swatch_icon
@@ -122,7 +123,7 @@ class CompareTable(QTableWidget):
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setShowGrid(False)
         self.setWordWrap(False)
-        self.setTabKeyNavigation(False)
+        let_copy(self)
         self.setCornerButtonEnabled(False)
         self.verticalHeader().setToolTip(_("Select runs to see only their curves, beside the baseline's"))
         for column, each in enumerate(COLUMNS):

@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.filled_cells import OwnColours
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_run import OpenRun
@@ -33,7 +34,7 @@ class VerdictTable(QTableWidget):
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setShowGrid(False)
-        self.setTabKeyNavigation(False)
+        let_copy(self)
         self.setItemDelegateForColumn(1, OwnColours(self))
 
     def show_runs(self, runs: list[OpenRun], diagnosis: dict[str, Diagnosis], current: str | None) -> None:

@@ -30,6 +30,7 @@ from precgui.formats.real import ExtendedReal
 from precgui.formats.registry import get
 from precgui.gui.answer import Answer, ProgressCallback, computation
 from precgui.gui.kit.busy import Busy
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip, without_key
 from precgui.gui.panels.formats.bit_grid import BitGrid
 from precgui.gui.panels.formats.choose import FormatChoice, FormatMenu, copy_text
@@ -147,7 +148,7 @@ class ArithmeticTab(QWidget):
         self.table.setModel(self.model)
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        self.table.setTabKeyNavigation(False)
+        let_copy(self.table)
         self.table.setShowGrid(False)
         self.table.setWordWrap(False)
         self.table.verticalHeader().hide()

@@ -27,6 +27,7 @@ from precgui.formats.catalogue import catalogue
 from precgui.formats.claims import CLAIMS, Claim
 from precgui.formats.model import BlockFormat, FloatFormat
 from precgui.formats.registry import get, prose
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.file_dialogs import ask_for_new_file
 from precgui.gui.panels.formats.bit_layout import FIELDS
 from precgui.gui.panels.formats.bit_paint import field_colours
@@ -137,7 +138,7 @@ class ReferenceTab(QWidget):
         table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        table.setTabKeyNavigation(False)
+        let_copy(table)
         table.setShowGrid(False)
         table.setWordWrap(False)
         table.verticalHeader().hide()

@@ -10,6 +10,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QComboBox, QGridLayout, QSizePolicy, QTableView, QVBoxLayout, QWidget
 
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.panels.hardware.bench_table import WIDTHS_PX, RowsModel, rows_of
 from precgui.gui.plots.roofline import Roofline, RooflineData
 from precgui.gui.theme import themes
@@ -110,6 +111,7 @@ class ResultView(QWidget):
         self.size_box.setAccessibleName(_("Size"))
         self.size_box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.bars, self.roofline, self.table, self.rows = Bars(), Roofline(), QTableView(), RowsModel()
+        let_copy(self.table)
         self.roofline.setFixedHeight(300)
         self._result: Result | None = None
         self._earlier: Result | None = None

@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.colours import Theme
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.filled_cells import FilledCells
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.panels.hardware.cards import label, scrolled
@@ -161,6 +162,7 @@ class MatrixTab(QWidget):
         self._added: list[Device] = []
         self.matrix = MatrixModel()
         self.table = QTableView()
+        let_copy(self.table)
         self.choose = QComboBox()
         self.details = label("", "muted")
         self._set_up_table()

@@ -24,6 +24,7 @@ from PySide6.QtWidgets import (
 
 from precgui.events import Metric
 from precgui.gui.answer import Answer, child, thread
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
 from precgui.runs.errors import RunFileError
@@ -202,7 +203,7 @@ def _table(heads: Sequence[str], rows: int) -> QTableWidget:
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setShowGrid(False)
-    table.setTabKeyNavigation(False)
+    let_copy(table)
     table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
     header = table.horizontalHeader()
     header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)

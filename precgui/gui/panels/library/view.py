@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.kit.column_widths import ColumnWidths
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.gui.panels.library.table import DATE, DIAGNOSIS, NOTE, PLACE, STATUS, TITLE
@@ -43,7 +44,7 @@ class RunsView(QTableView):
         self.addActions(list(actions))
         self.setShowGrid(False)
         self.setWordWrap(False)
-        self.setTabKeyNavigation(False)
+        let_copy(self)
         self.verticalHeader().hide()
         self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 16)
         header = self.horizontalHeader()

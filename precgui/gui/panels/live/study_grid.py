@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.kit.consent import Consent
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.plain_text import PlainInputDialog, PlainLabel, plain_tip
 from precgui.gui.panels.live.cluster_button import ClusterButton
 from precgui.gui.panels.live.study_cells import (
@@ -118,7 +119,7 @@ class StudyGridView(QWidget):
         self.table.setItemDelegate(RunCellDelegate(self.table))
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        self.table.setTabKeyNavigation(False)
+        let_copy(self.table)
         self.table.setCornerButtonEnabled(False)
         self.table.setShowGrid(False)
         self.table.setTextElideMode(Qt.TextElideMode.ElideRight)

@@ -23,6 +23,7 @@ from precgui.config import ConfigError, RunConfig, build, is_own_task
 from precgui.gui.answer import Answer, child
 from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.editors import ChoiceEditor
 from precgui.gui.kit.parts import label, named
 from precgui.places.placed_task import TaskPlace
@@ -63,6 +64,7 @@ class AssignView(QWidget):
             QPushButton(text, self) for text in (translated(_FIND), translated(_VERIFY), _("Use in the form"))
         )
         self.table = QTreeWidget(self)
+        let_copy(self.table)
         self._lay_out()
         self.kind.currentIndexChanged.connect(self._choose_budget)
         self.find_button.clicked.connect(self.toggle)

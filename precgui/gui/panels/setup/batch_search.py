@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QHeaderView, QPushButton, QTreeWidget
 
 from precgui.config import RunConfig, is_own_task
 from precgui.gui.answer import Answer, child
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.places.placed_task import TaskPlace
 from precgui.places.tasks import TASKS
@@ -47,6 +48,7 @@ class BatchSearch(QWidget):
         self.state = PlainLabel(self)
         self.state.setWordWrap(True)
         self.table = QTreeWidget(self)
+        let_copy(self.table)
         self.table.setHeaderLabels([translated(name) for name in _COLUMNS])
         self.table.setRootIsDecorated(False)
         self.table.setUniformRowHeights(True)

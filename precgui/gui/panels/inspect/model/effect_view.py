@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QSplitter, QTreeWidget, QTreeWidgetItem, QWidget
 
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.parts import column, label
 from precgui.planner.ledger import mib
 from precgui.runs.models.effects import ROUNDED, SCORES, TRUTHS, ModelEffects, WholeRow
@@ -87,6 +88,7 @@ class EffectView(QWidget):
 
 def _table(name: str) -> QTreeWidget:
     tree = QTreeWidget()
+    let_copy(tree)
     tree.setAccessibleName(name)
     tree.setProperty("kind", "facts")
     tree.setRootIsDecorated(False)

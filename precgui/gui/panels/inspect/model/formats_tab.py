@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QHeaderView, QLineEdit, QSplitter, QStackedWidget,
 
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.choice import Choice
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.filled_cells import FilledCells
 from precgui.gui.kit.parts import column, holder, label, named, row
 from precgui.gui.kit.segmented import SegmentedChoice
@@ -121,7 +122,7 @@ class FormatsTab(QWidget):
         self.table.setItemDelegate(FilledCells(self.table))
         self.table.setWordWrap(False)
         self.table.setShowGrid(False)
-        self.table.setTabKeyNavigation(False)
+        let_copy(self.table)
         self.table.setSortingEnabled(True)
         self.table.verticalHeader().hide()
         self.table.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 8)

@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.empty_state import EmptyState
 from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
@@ -71,6 +72,7 @@ class ErrorTab(StepPages[StepReplay]):
         self.left = PlainLabel(self)
         self.notes = PlainLabel(self)
         self.tree = QTreeWidget(self)
+        let_copy(self.tree)
         self._lay_out()
         self.tree.itemChanged.connect(lambda: self._say_left())
         themes().follow(self, self._recolour)

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.empty_state import EmptyState
 from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
@@ -54,6 +55,7 @@ class LayerView(StepPages[LayersReplay]):
         super().__init__(session, empty, _("Compared step"), LayersBar(session), parent)
         self.metric_choice = QComboBox(self)
         self.table = QTableWidget(self)
+        let_copy(self.table)
         self.notes = PlainLabel(self)
         self._lay_out()
         self.metric_choice.currentIndexChanged.connect(self.show_step)

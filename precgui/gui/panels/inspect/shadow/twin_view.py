@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 from precgui.config import PRECISIONS
 from precgui.config.precision_traits import traits
 from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.editors import SuggestionEditor, whole_number
 from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel
@@ -64,6 +65,7 @@ class TwinView(QWidget):
         self.numbers = PlainLabel(self)
         self.plot = BranchPlot()
         self.tree = QTreeWidget(self)
+        let_copy(self.tree)
         self.notes = PlainLabel(self)
         self._body = QSplitter(Qt.Orientation.Vertical, self)
         self._lay_out()

@@ -8,6 +8,7 @@ from typing import Any
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHeaderView, QSplitter, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.plots.roofline import Roofline, RooflineData
 from precgui.runs.speedup.products import Product, ProductRate, Products, products_of
@@ -26,6 +27,7 @@ class LayersView(QWidget):
         self.caption.setWordWrap(True)
         self.caption.setProperty("kind", "muted")
         self.table = QTreeWidget(self)
+        let_copy(self.table)
         self.table.setRootIsDecorated(False)
         self.table.setUniformRowHeights(True)
         self.table.setAccessibleName(_("Products of this model, those with most work first"))

@@ -11,6 +11,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHeaderView, QSplitter, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
 from precgui.gui.kit.bars import BarChart, BarRow, Segment, part_colour
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.inspect.speedup.profile_bar import ProfileBar
 from precgui.gui.plots.menus import own_menu
@@ -38,6 +39,8 @@ class MemoryTab(QWidget):
         self.chart.setAccessibleName(_("Peak of a step by part"))
         self.table = QTreeWidget(self)
         self.owners = QTreeWidget(self)
+        let_copy(self.table)
+        let_copy(self.owners)
         self.timeline = MemoryLine(self)
         self._content = QSplitter(Qt.Orientation.Vertical, self)
         self._lay_out()

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.kit.bars import BarChart, BarRow, Segment
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.pages import PageTabs
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.inspect.speedup.layers_view import LayersView
@@ -55,6 +56,7 @@ class TimeTab(QWidget):
         self.notes.setWordWrap(True)
         self.notes.setProperty("kind", "muted")
         self.operations = QTreeWidget(self)
+        let_copy(self.operations)
         self.layers = LayersView(self)
         self.tables = PageTabs(self)
         self._content = QSplitter(Qt.Orientation.Vertical, self)

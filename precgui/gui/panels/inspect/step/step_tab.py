@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.copied_rows import let_copy
 from precgui.gui.kit.empty_state import EmptyState
 from precgui.gui.kit.parts import column, named
 from precgui.gui.kit.plain_text import PlainLabel
@@ -47,6 +48,7 @@ class StepTab(StepPages[StepAnatomy]):
         self.details = PlainLabel(translated(_HINT), self)
         self.moments = PlainLabel(self)
         self.casts = QTableWidget(0, len(_COLUMNS), self)
+        let_copy(self.casts)
         self._lay_out()
         self.rails.operation_chosen.connect(self._describe)
 
