@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from precgui.events import Severity
 from precgui.lint.arguments import keyword
-from precgui.lint.constants import given_for, possible
+from precgui.lint.constants import constant, given_for, possible
 from precgui.lint.flow import (
     base,
     cast_of,
@@ -72,7 +72,7 @@ def _named(source: Source) -> Mistakes:
     assigned = [each for each in source.nodes if isinstance(each, ast.Assign)]
     for node in [each for each in assigned if _is_average(path_text(each.targets[0]))][:_MOST_AVERAGES]:
         weights = _low_inside(source, node.value)
-        line = _line_of_update(source, path_text(node.targets[0])) if weights else None
+        line = _line_of_update(source, path_text(node.targets[0]), weights) if weights else None
         if line is not None:
             yield node.lineno, *_lost_changes(path_text(node.targets[0]), weights, line)
 
@@ -125,14 +125,35 @@ def _low_inside(source: Source, value: ast.expr) -> str:
     return weights if weights in UNIT_ROUNDOFF else ""
 
 
-def _line_of_update(source: Source, name: str) -> int | None:
-    """The line of the call that changes an average in place, in a loop over it or with it as an argument."""
+def _line_of_update(source: Source, name: str, weights: str) -> int | None:
+    """The line of the call that changes an average in place, in a loop over it or with it as an argument, where a new
+    value certainly weighs little or is no expression that may say otherwise."""
     for site in source.of("mul_", "lerp_", "_foreach_mul_", "_foreach_lerp_"):
         loop = source.loop(site.node)
         nodes = [*source.walk(site.node), *(source.walk(loop.iter) if isinstance(loop, ast.For) else [])]
         if any(isinstance(each, ast.Name | ast.Attribute) and path_text(each) == name for each in nodes):
-            return site.line
+            is_lerp, is_each = site.method.endswith("lerp_"), site.method.startswith("_foreach")
+            given = keyword(site.node, "weight" if is_lerp else "other", is_lerp + is_each)
+            numbers = possible(source, given)
+            lost = [each for each in numbers if _is_lost(each if is_lerp else 1 - each, weights)]
+            return site.line if lost or (not numbers and not _is_computed(source, given)) else None
     return None
+
+
+def _is_computed(source: Source, node: ast.expr | None) -> bool:
+    """Whether a number comes from an expression of the script, as a decay that rises over the training."""
+    for _ in range(_MOST_STEPS):
+        if isinstance(node, ast.BinOp) and constant(source, node.left) == 1:
+            node = node.right
+        variable = source.variable(node) if isinstance(node, ast.Name | ast.Attribute) else None
+        held = [each for each in source.variables.values(variable) if each is not None] if variable is not None else []
+        held += given_for(source, variable) if variable is not None and not held else []
+        if any(isinstance(each, ast.BinOp | ast.Call | ast.IfExp) for each in held):
+            return True
+        if not held:
+            return isinstance(node, ast.BinOp | ast.Call | ast.IfExp)
+        node = held[0]
+    return False
 
 
 def _updates(source: Source) -> Iterator[_Update]:

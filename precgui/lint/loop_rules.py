@@ -136,7 +136,7 @@ def no_scaler(source: Source) -> Mistakes:
     disabled = bool(source.scalers) and all(each.last_part in source.disabled_scalers for each in source.scalers)
     if not disabled and (source.scalers or "scaler" in source.text.lower()):
         return  # somebody else's
-    if any(name.startswith(_OTHER_SCALERS) for name in source.imports.values()):
+    if any(name.startswith(_OTHER_SCALERS) for name in source.imports.values()) or not _uses_gradients(source):
         return
     for region, call in source.autocasts:
         backward = source.in_scope(source.scope(region), "backward")[:_MOST_CALLS]
@@ -150,6 +150,13 @@ def no_scaler(source: Source) -> Mistakes:
                 else L_("torch.amp.GradScaler, or dtype=torch.bfloat16"),
             )  # fmt: skip
             return
+
+
+def _uses_gradients(source: Source) -> bool:
+    """Whether a script does something with gradients, which a benchmark of the backward pass does not."""
+    return bool(source.of("step")) or any(
+        isinstance(each, ast.Attribute) and each.attr == "grad" for each in source.nodes
+    )
 
 
 def _without_gradients(source: Source, region: ast.AST) -> bool:

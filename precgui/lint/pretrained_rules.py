@@ -16,7 +16,7 @@ from precgui.sentences import Sentence
 # Those that are loaded in FP16 keep the layer that overflows in FP32, as long as nothing casts or autocasts it.
 _T5 = re.compile(r"(^|/)(mt5|umt5|flan-t5|t5-v1_1|mt0)([-_.]|$)")
 # The decoder overflows, and so do latents; a version that was changed for FP16 says so in its name.
-_SDXL = re.compile(r"(stable-diffusion-xl|sdxl)(?!.*fp16)", re.IGNORECASE)
+_SDXL = re.compile(r"(stable-diffusion-xl|sdxl)(?!.*(fp16|fix))", re.IGNORECASE)
 _MOST_SITES = 64
 
 

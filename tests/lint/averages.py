@@ -46,6 +46,22 @@ for x in batches:
         for (name, old), (_, new) in zip(slow.named_parameters(), net.named_parameters()):
             old.data = 0.999 * old.data + 0.001 * new.data
 """
+RISING = """
+import copy
+import torch
+class Average(torch.nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net_ema = copy.deepcopy(net).half()
+    def update(self, net, decay):
+        with torch.no_grad():
+            for old, new in zip(self.net_ema.state_dict().values(), net.state_dict().values()):
+                old.mul_(decay).add_(new.detach().mul(1 - decay))
+average = Average(net)
+for x in batches:
+    train(net, x)
+    average.update(net, decay=settings.decay)
+"""
 LIBRARY = """
 import torch
 from diffusers.training_utils import EMAModel
@@ -74,7 +90,7 @@ FAULTS: dict[str, list[str]] = {
         IN_CLASS.replace("        self.model.to(dtype=torch.bfloat16)\n", "").replace("average = Average(net)", "net = Net().half()\naverage = Average(net)"),
         IN_CLASS.replace("        for old, new in zip(self.model.parameters(), model.parameters()):\n            old.mul_(decay).add_(new.to(old.dtype), alpha=1 - decay)", "        state = model.state_dict()\n        for name, old in self.model.state_dict().items():\n            old.lerp_(state[name].to(old.dtype), 1 - decay)"),
         IN_FUNCTION, IN_FUNCTION.replace("target = copy.deepcopy(net).half()", "target = Net()\ntarget.load_state_dict(net.state_dict())\ntarget.cuda().bfloat16()"), OF_PAIRS, OF_PAIRS.replace("old.data = 0.999 * old.data", "old.data.copy_(0.999 * old.data").replace("new.data\n", "new.data)\n"),
-        LIBRARY, LIBRARY.replace("bfloat16", "float16"), LIBRARY.replace('ema.to("cuda", dtype=torch.bfloat16)\n', "").replace("config)", "config).bfloat16()"), LIBRARY.replace(", decay=0.9999", ""), WHOLE, WHOLE.replace(", decay=0.9998", ""),
+        RISING, RISING.replace("settings.decay", "0.9995"), LIBRARY, LIBRARY.replace("bfloat16", "float16"), LIBRARY.replace('ema.to("cuda", dtype=torch.bfloat16)\n', "").replace("config)", "config).bfloat16()"), LIBRARY.replace(", decay=0.9999", ""), WHOLE, WHOLE.replace(", decay=0.9998", ""),
         WHOLE.replace("from timm.utils import ModelEmaV2", "from ema_pytorch import EMA").replace("ModelEmaV2(model, decay=", "EMA(model, beta="),
         WHOLE.replace("from timm.utils import ModelEmaV2", "from torch_ema import ExponentialMovingAverage").replace("ModelEmaV2(model,", "ExponentialMovingAverage(model.parameters(),"),
     ],
@@ -89,6 +105,7 @@ SOUND: dict[str, list[str]] = {
         IN_CLASS.replace("        self.model.to(dtype=torch.bfloat16)\n", "").replace("average = Average(net)", "average = Average(net)\nnet.half()"),
         IN_FUNCTION.replace(".half()", ""), IN_FUNCTION.replace(".half()", ".half().float()"), IN_FUNCTION.replace("0.9995", "0.99"), IN_FUNCTION.replace("target = copy.deepcopy(net).half()", "target = copy.deepcopy(net)\nnet = net.half()"),
         IN_FUNCTION.replace(".mul_(decay).add_(p.data, alpha=1 - decay)", ".copy_(p.data)"), OF_PAIRS.replace(".to(torch.bfloat16)", ""), OF_PAIRS.replace("0.999 * old.data + 0.001", "0.5 * old.data + 0.5"),
+        RISING.replace("settings.decay", "settings.decay ** 5"), RISING.replace("settings.decay", "0.7"), RISING.replace("settings.decay", "decay_at(step)"),
         LIBRARY.replace(', dtype=torch.bfloat16', ""), LIBRARY.replace("    ema.step(unet.parameters())\n", ""), LIBRARY.replace("decay=0.9999", "decay=args.decay"), LIBRARY.replace("torch.bfloat16)", 'torch.bfloat16)\nema.to("cuda", dtype=torch.float32)'),
         WHOLE.replace(".half()", ""), WHOLE.replace("0.9998", "0.9"), WHOLE.replace("timm.utils", "ours"), WHOLE.replace(".cuda().half()", ".cuda()").replace("for x", "model.half()\nfor x"),
     ],

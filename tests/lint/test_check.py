@@ -123,6 +123,7 @@ HEALTHY_TWINS = {
          MISTAKES["fp16-weights"].replace("model.half()\n", "") + "model.half()\nsave(model)\n",
          "def test(model):\n  model.half()\n" + MISTAKES["fp16-weights"].replace("model.half()\n", "")],
     "no-scaler": [
+        MISTAKES["no-scaler"].replace("    optimizer.step()\n", "").replace("    optimizer.zero_grad()\n", ""),
         MISTAKES["no-scaler"].replace("loss.backward()", "(loss * 1024).backward()\n    for p in params:\n        "
                                       "p.grad /= 1024"),
         MISTAKES["no-scaler"].replace("'cuda'", "'cuda', enabled=False"),

@@ -101,7 +101,7 @@ SOUND: dict[str, list[str]] = {
         # The layer that overflows stays in FP32 where the model is loaded in FP16.
         "import torch\nfrom transformers import T5ForConditionalGeneration as T5\nmodel = T5.from_pretrained('google/t5-v1_1-large', torch_dtype=torch.half)\n",
         T5.replace("fp16=True", "bf16=True"), T5.replace("fp16=True", "fp16=args.fp16"), T5.replace("mt5-base", "bert_uncased_L-2"),
-        SDXL.replace("float16", "bfloat16"), SDXL.replace("stabilityai/stable-diffusion-xl-base-1.0", "madebyollin/sdxl-vae-fp16-fix"),
+        SDXL.replace("float16", "bfloat16"), SDXL.replace("stabilityai/stable-diffusion-xl-base-1.0", "madebyollin/sdxl-vae-fp16-fix"), SDXL.replace("base-1.0", "base-1.0/vae-fix"),
         T5.replace("AutoModelForSeq2SeqLM.", "AutoTokenizer."), SDXL.replace(", torch_dtype=torch.float16", ""),
     ],
 }  # fmt: skip
