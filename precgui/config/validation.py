@@ -19,6 +19,7 @@ _GONE = {  # keys of earlier versions, each with the way to go on
         "hand them to torchao with `precgui export RUN.h5 --pt2 FILE.pt2`"
     ),
 }
+_NO_NUMBER, _NO_WHOLE = ("float_parsing", "float_type"), ("int_parsing", "int_type", "int_from_float")
 UNKNOWN = L_("unknown key; `precgui run --keys` lists the known ones")
 
 
@@ -96,6 +97,8 @@ def _sentence(error: Any) -> str:
     if kind == "extra_forbidden":
         return _GONE.get(_path(error["loc"])) or _unknown(str(error["loc"][-1]))
     displayed = shortened(error["input"])
+    if kind in (*_NO_NUMBER, *_NO_WHOLE) and error["input"] in (None, ""):
+        return L_("a number is missing")
     known = {
         "literal_error": Sentence("{displayed} is not one of {names}", displayed=displayed, names=ctx.get("expected")),
         "greater_than_equal": Sentence(
@@ -119,6 +122,16 @@ def _sentence(error: Any) -> str:
             limit=ctx.get("max_length"),
         ),
         "finite_number": Sentence("{displayed} is not a finite number", displayed=displayed),
+        **dict.fromkeys(
+            _NO_NUMBER,
+            Sentence("{displayed} is not a number; write it as 0.05 or 5e-2", displayed=displayed),
+        ),
+        **dict.fromkeys(_NO_WHOLE, Sentence("{displayed} is not a whole number", displayed=displayed)),
+        "int_parsing_size": Sentence("{displayed} is too large", displayed=displayed),
+        **dict.fromkeys(
+            ("bool_parsing", "bool_type"), Sentence("{displayed} is neither true nor false", displayed=displayed)
+        ),
+        "string_type": Sentence("{displayed} is not a text", displayed=displayed),
         "value_error": fault_of(ctx.get("error")),
     }
     return known.get(kind, f"{displayed}: {error['msg'][:1].lower()}{error['msg'][1:]}")

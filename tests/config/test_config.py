@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from precgui import config
+from precgui.config.validation import build, key_table
 from tests import needs
 
 
@@ -27,7 +28,12 @@ def test_that_a_recipe_survives_toml(tmp_path: Path, name: str) -> None:
         ("precision=int8", "did you mean int8-qat or emulated:int8?"),
         ("optimizer.lr=-1", "optimizer.lr: -1 is too small, it must be above 0"),
         ("optimizer.lr=nan", "optimizer.lr: nan is not a finite number"),
-        ("optimizer.lr=fast", "optimizer.lr: 'fast'"),
+        ("optimizer.lr=fast", "optimizer.lr: 'fast' is not a number; write it as 0.05 or 5e-2"),
+        ("optimizer.lr=0,05", "optimizer.lr: '0,05' is not a number; write it as 0.05 or 5e-2"),
+        ("optimizer.lr=", "optimizer.lr: a number is missing"),
+        ("train.epochs=2.5", "train.epochs: 2.5 is not a whole number"),
+        ("train.epochs=1e99", "train.epochs: 1e+99 is too large"),
+        ("train.compile=perhaps", "train.compile: 'perhaps' is neither true nor false"),
         ("data.batch_size=0", "data.batch_size: 0 is too small, the least is 1"),
         ("model.depth=3", "model.depth: unknown key"),
         ("seed.x=3", "seed.x: unknown key"),
@@ -120,3 +126,22 @@ def test_that_an_empty_text_can_be_set() -> None:
     assert config.load("digits-quick", ["record.snapshot_to="]).record.snapshot_to == ""
     with pytest.raises(config.ConfigError, match="'' is not one of"):
         config.load("digits-quick", ["precision="])
+
+
+def test_that_no_sentence_of_the_checker_of_settings_is_passed_on() -> None:
+    """They are in English alone, and some speak of parsing."""
+    for path, _about, _default in key_table():
+        for value in ("perhaps", "-7.25", "1e99"):
+            try:
+                build(_tree(path, value))
+            except config.ConfigError as error:
+                for fault in error.faults.values():
+                    assert "nput should" not in fault and "parse" not in fault, (path, value, fault)
+
+
+def _tree(path: str, value: object) -> dict[str, object]:
+    *parents, last = path.split(".")
+    tree: dict[str, object] = {last: value}
+    for parent in reversed(parents):
+        tree = {parent: tree}
+    return tree

@@ -119,9 +119,9 @@ def test_that_numbers_are_written_as_people_write_them(value: float, text: str) 
     ("path", "typed", "complaint"),
     [
         ("optimizer.lr", "-1", "-1 is too small, it must be above 0"),
-        ("optimizer.lr", "fast", "'fast': input should be a valid number"),
-        ("data.batch_size", "12.5", "12.5: input should be a valid integer"),
-        ("data.batch_size", "", "'': input should be a valid integer"),
+        ("optimizer.lr", "fast", "'fast' is not a number; write it as 0.05 or 5e-2"),
+        ("data.batch_size", "12.5", "12.5 is not a whole number"),
+        ("data.batch_size", "", "a number is missing"),
         ("optimizer.momentum", "nan", "nan is not a finite number"),
         ("device", "gpu", "'gpu' is not a device"),
         ("train.epochs", "9" * 30, "is too large"),
