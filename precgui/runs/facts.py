@@ -49,21 +49,22 @@ class RunFact:
 
 @dataclass(frozen=True)
 class FactGroup:
-    """Facts under one heading. `open`: short enough to be shown without being asked for."""
+    """Facts under one heading. `open`: shown without being asked for, as the answer or since it is short."""
 
     title: str
     facts: tuple[RunFact, ...]
+    is_answer: bool = False
 
     @property
     def open(self) -> bool:
-        return len(self.facts) <= _SHORT_GROUPS
+        return self.is_answer or len(self.facts) <= _SHORT_GROUPS
 
 
 def run_facts(run: Run) -> tuple[FactGroup, ...]:
     """The groups that hold something, the most asked for first."""
     environment = run.environment
     groups = (
-        FactGroup(L_("Result"), tuple(_result(run))),
+        FactGroup(L_("Result"), tuple(_result(run)), is_answer=True),
         FactGroup(L_("Notes of the engine"), tuple(_notes(run))),
         FactGroup(L_("Changes of the precision"), tuple(_precision_changes(environment.get("precision_changes")))),
         FactGroup(L_("Settings"), tuple(settings(run.config, observed_settings(run)))),

@@ -212,3 +212,9 @@ def test_that_only_the_objects_in_a_list_of_a_file_are_its_rows() -> None:
     assert rows_of([{"step": 1}, 2, None, {"step": 3}]) == [{"step": 1}, {"step": 3}]
     for other in (5, "given", {"step": 1}, None, 0.5):
         assert rows_of(other) == []
+
+
+def test_that_the_result_of_a_run_is_shown_without_being_asked_for() -> None:
+    """It has more lines than other groups that are folded for it, and stood folded above settings that did not."""
+    result = run_facts(a_run())[0]
+    assert result.title == "Result" and len(result.facts) > 10 and result.open

@@ -125,7 +125,7 @@ def meta(finding: Finding) -> str:
     """Severity, steps, module, blame, certainty and confidence in one line."""
     parts = [severity_name(finding.severity), translated(finding.steps)]
     if finding.module:
-        parts.append(finding.module)
+        parts.append(_("module {name}").format(name=finding.module))  # of a Sequential a number alone
     if finding.is_problem:
         parts.append(translated(BLAME[finding.precision_is_to_blame]))
         certainty = translated(CERTAINTIES[finding.certainty])

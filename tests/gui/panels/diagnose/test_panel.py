@@ -17,6 +17,7 @@ from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.diagnose import measurement
+from precgui.gui.panels.diagnose.card import meta
 from precgui.gui.panels.diagnose.panel import DiagnosePanel, changed
 from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.sparkline import Sparkline, broken, place, summary
@@ -275,3 +276,9 @@ def test_that_the_curve_of_a_constant_does_not_magnify_its_last_digits() -> None
     real = Evidence("x", {}, "x", series=((1, 1.0), (2, 1.1), (3, 1.0)))
     heights = [y for part in place(real, 100, 44) for _, y in part]
     assert max(heights) - min(heights) > 20
+
+
+def test_that_the_module_of_a_finding_is_called_one() -> None:
+    """Of a Sequential its name is a number, which stood alone between dots."""
+    finding = Finding("divergence", "error", "It diverged", 4, 190, (), "Lower the rate.", 0.9, "docs", "0")
+    assert " · module 0 · " in meta(finding)
