@@ -89,6 +89,9 @@ def scaler_anew(source: Source) -> Mistakes:
             if any(is_torch_optimizer(source, each) or "optim" in source.name_of(each.func).lower().rpartition(".")[2]
                    for each in source.walk(around) if isinstance(each, ast.Call)):  # fmt: skip
                 continue  # everything is created anew: a fold, a trial, a whole training
+            if any(source.variables.assignments(made) and made.scope is scope for site in used
+                   if (made := source.variable(next(iter(site.node.args), site.node))) is not None):  # fmt: skip
+                continue  # and so is the optimizer
             if source.loop(used[0].node) is None or any(isinstance(each, ast.If) for each in source.above(call)):
                 continue
             yield (
@@ -136,11 +139,12 @@ def no_scaler(source: Source) -> Mistakes:
     disabled = bool(source.scalers) and all(each.last_part in source.disabled_scalers for each in source.scalers)
     if not disabled and (source.scalers or "scaler" in source.text.lower()):
         return  # somebody else's
-    if any(name.startswith(_OTHER_SCALERS) for name in source.imports.values()) or not _uses_gradients(source):
+    if any(name.startswith(_OTHER_SCALERS) for name in source.imports.values()):
         return
     for region, call in source.autocasts:
         backward = source.in_scope(source.scope(region), "backward")[:_MOST_CALLS]
         direct = any(site.owner and not site.node.args for site in backward)
+        direct = direct and _are_stepped(source, source.scope(region))
         if direct and region_is_fp16(source, call) and not _without_gradients(source, region):
             yield (
                 region.lineno, "warning",
@@ -152,11 +156,15 @@ def no_scaler(source: Source) -> Mistakes:
             return
 
 
-def _uses_gradients(source: Source) -> bool:
-    """Whether a script does something with gradients, which a benchmark of the backward pass does not."""
-    return bool(source.of("step")) or any(
-        isinstance(each, ast.Attribute) and each.attr == "grad" for each in source.nodes
-    )
+def _are_stepped(source: Source, scope: ast.AST) -> bool:
+    """Whether the function of a backward pass, or one that calls it or that it calls, makes a step with gradients,
+    which a benchmark of the backward pass does not."""
+    steps = {source.scope(each.node) for each in source.of("step")}
+    called = [source.functions.get(each.method) for each in source.inside(scope)]
+    callers = [source.scope(each.node) for each in source.of(getattr(scope, "name", ""))]
+    by_hand = any(isinstance(each, ast.Attribute) and each.attr == "grad" and isinstance(source.parent(each), ast.BinOp)
+                  for each in source.walk(scope))  # fmt: skip
+    return by_hand or any(each in steps for each in [scope, *called, *callers])
 
 
 def _without_gradients(source: Source, region: ast.AST) -> bool:

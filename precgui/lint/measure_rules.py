@@ -34,6 +34,8 @@ def unsynchronized_time(source: Source) -> Mistakes:
     for stop, start in islice(_intervals(source), _MOST_INTERVALS):
         scope, first, last = source.scope(stop), source.places[start], source.places[stop]
         timed = source.between(scope, first, last)
+        if "cpu" in getattr(scope, "name", ""):
+            continue
         work = any(site.method in _LAUNCHES and (site.owner or site.method != "backward") for site in timed)
         work = work or any(_is_product_on_cuda(source, node) for node in source.nodes[first:last])
         if work and all(site.method in _HARMLESS or site.name in _CLOCKS for site in timed):

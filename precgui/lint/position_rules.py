@@ -36,6 +36,7 @@ _MOST_STEPS = 12  # from one expression to the next
 _MOST_CALLS = 64  # of one kind in a script
 _COUNTS = ("torch.arange", "torch.randint")
 _SAME_COUNTS = SAME_VALUES | {"expand", "repeat", "long", "int", "cuda", "tile", "expand_as", "broadcast_to"}
+_STEPS_OF_DIFFUSION = 1000.0
 _FEW = ("head", "dim", "expert", "class", "layer", "level", "channel", "group")  # what a model has few of
 _SIDES = {"h", "w"}
 _OF_PICTURES = ("height", "width", "patch", "grid", "image")
@@ -114,9 +115,20 @@ def _length(source: Source, call: ast.Call) -> float:
              if isinstance(part, ast.Name | ast.Attribute)]  # fmt: skip
     if any(word in text.rpartition(".")[2] for text in texts for word in _FEW):
         return 0.0
-    values = [computed(source, each) for each in given]
+    if any("timestep" in text for text in texts):
+        return _STEPS_OF_DIFFUSION
+    values = [0.0 if _is_counter(source, each) else computed(source, each) for each in given]
     known = [value for value in values if value is not None]
     return max(known, default=float("inf")) if len(known) == len(values) else float("inf")
+
+
+def _is_counter(source: Source, node: ast.expr) -> bool:
+    """Whether a number begins small and is counted up, of which nothing tells how far."""
+    held = node.operand if isinstance(node, ast.UnaryOp) else node
+    variable = source.variable(held) if isinstance(held, ast.Name) else None
+    bindings = source.variables.assignments(variable) if variable is not None else []
+    starts = [number(each.value) for each in bindings if each.value is not None]
+    return None not in starts and bool(starts) and any(isinstance(each.node, ast.AugAssign) for each in bindings)
 
 
 def _is_asked_for(source: Source, call: ast.Call, largest: int) -> bool:

@@ -92,7 +92,7 @@ FAULTS: dict[str, list[str]] = {
     "positions-in-16-bits": [
         ROTARY, ROTARY.replace(".type_as(self.frequencies)", ".to(self.frequencies.dtype)"), ROTARY.replace("device=x.device).type_as(self.frequencies)", "device=x.device, dtype=self.frequencies.dtype)"),
         ROTARY.replace("torch.bfloat16", "torch.float16").replace("t = torch.arange(x.shape[-2], device=x.device)", "t = torch.arange(x.shape[-2], device=x.device)[None]"),
-        SINGLE, SINGLE.replace(".float()", "").replace("4096", "4096, dtype=torch.float32"), "import torch\nplaces = torch.arange(4096)[:, None].to(torch.bfloat16)\n", "import torch\nplaces = torch.arange(n).unsqueeze(0).expand(4, -1).bfloat16()\n",
+        SINGLE, SINGLE.replace(".float()", "").replace("4096", "4096, dtype=torch.float32"), "import torch\nplaces = torch.arange(4096)[:, None].to(torch.bfloat16)\n", "import torch\ntimesteps = torch.randint(0, scheduler.config.num_train_timesteps, (8,))\ny = net(x, timesteps.bfloat16())\n", "import torch\nplaces = torch.arange(n).unsqueeze(0).expand(4, -1).bfloat16()\n",
         "import torch\nx = x.half()\nplaces = torch.arange(8192, dtype=x.dtype)\n", "import torch\ny = y.to(torch.bfloat16)\nplaces = torch.arange(n)\nplaces = places.view(-1, 1).type_as(y)\n",
     ],
     "frequencies-in-16-bits": [
@@ -114,6 +114,7 @@ SOUND: dict[str, list[str]] = {
         ROTARY.replace("    def forward(self, x):", "        self.fill(8192)\n    def fill(self, n):").replace("x.shape[-2], device=x.device", "n"),
         ROTARY.replace("persistent=False)\n", "persistent=False)\n        t = torch.arange(8192).type_as(self.frequencies)\n").replace("device=x.device).type_as(self.frequencies)", "device=x.device).float()"),
         SINGLE.replace(".float()", ""), SINGLE.replace(".half()", ""), SINGLE.replace("4096", "1024"), SINGLE.replace("arange(4096).float()", "arange(4096).float().div(4096)"), "import torch\nslopes = torch.arange(num_heads).to(torch.bfloat16)\n",
+        "import torch\nsize = 1\nwhile room(size):\n    grid = torch.arange(-size, size).to(torch.float16)\n    size += 1\n", "import torch\ntimesteps = torch.randint(0, scheduler.config.num_train_timesteps, (8,))\nreference(x.half(), timesteps.half())\n",
         "import torch\nplaces = torch.arange(4096)[:, 1:].to(x.dtype)\n", "import torch\nplaces = (torch.arange(4096) / 4096).to(torch.bfloat16)\n", "import torch\nx = x.half()\nplaces = torch.arange(1024, dtype=x.dtype)\n",
         "import torch\nplaces = torch.arange(4096)\nplaces = places[:128].bfloat16()\n", "import torch\nE, M = 9, 16\nscale = torch.arange(1, E * M + 1, dtype=torch.bfloat16)\n",
         "import torch\ndef rows(n):\n    assert n <= 2048\n    return torch.arange(n, dtype=torch.float16)\n",

@@ -124,6 +124,7 @@ HEALTHY_TWINS = {
          "def test(model):\n  model.half()\n" + MISTAKES["fp16-weights"].replace("model.half()\n", "")],
     "no-scaler": [
         MISTAKES["no-scaler"].replace("    optimizer.step()\n", "").replace("    optimizer.zero_grad()\n", ""),
+        MISTAKES["no-scaler"].replace("    optimizer.step()\n", "") + "def train():\n    optimizer.step()\n",
         MISTAKES["no-scaler"].replace("loss.backward()", "(loss * 1024).backward()\n    for p in params:\n        "
                                       "p.grad /= 1024"),
         MISTAKES["no-scaler"].replace("'cuda'", "'cuda', enabled=False"),
@@ -154,6 +155,7 @@ HEALTHY_TWINS = {
     ],
     "scaler-anew": [
         RIGHT,
+        MISTAKES["scaler-anew"].replace("  scaler =", "  optimizer = adam(model)\n  scaler ="),
         "def train():\n  model, optimizer = Net(), torch.optim.SGD(p, 0.1)\n"
         + MISTAKES["scaler-anew"].partition(":\n")[2].replace("def ", "#") + "for fold in range(3):\n    train()\n",
     ],
@@ -210,7 +212,8 @@ HEALTHY_TWINS = {
     ],
     "time-of-launches": [
         SPEED.replace("print(", "torch.cuda.synchronize()\nprint("), SPEED.replace("model(x)\n", "model(x).item()\n"),
-        SPEED.replace("model.cuda()\n", ""), SPEED.replace("    model(x)", "    train_one_epoch(x)"),
+        SPEED.replace("model.cuda()\n", ""),
+        "def on_cpu():\n  " + SPEED.replace("\n", "\n  "), SPEED.replace("    model(x)", "    train_one_epoch(x)"),
     ],
     "tf32-in-fp32": [
         MISTAKES["tf32-in-fp32"] + "torch.backends.cudnn.allow_tf32 = False\n",
