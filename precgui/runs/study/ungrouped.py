@@ -38,11 +38,12 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _group(run: RunFigures, differing: Sequence[str]) -> str:
-    displayed = [f"{key}={run.settings.get(key, NOT_KNOWN)}" for key in differing[:_MAX_FIELDS]]
+    known = {key: value for key, value in run.settings.items() if value != NOT_KNOWN}
+    displayed = [f"{key}={known.get(key, '?')}" for key in differing[:_MAX_FIELDS]]
     remainder = differing[_MAX_FIELDS:]
-    if remainder:  # the values are in the files; a name only has to distinguish groups
+    if remainder:  # a name only has to distinguish groups, in any language; Differences has the values
         values = tuple(repr(run.settings.get(key)) for key in remainder)
-        displayed.append(f"and {len(remainder)} other settings ({_short(values)})")
+        displayed.append(f"+{len(remainder)} ({_short(values)})")
     return " ".join([run.precision, *displayed])
 
 
