@@ -194,19 +194,24 @@ class CompareTable(QTableWidget):
         """Hide columns that say nothing, and from the least important on those without room; or show all of them."""
         across, everything = self.horizontalHeader(), self.all_columns.isChecked()
         widest = NARROW_WIDEST_PX if self.width() < NARROW else WIDEST_PX
-        across.setMaximumSectionSize(16777215 if everything else widest)
         left = self.width() - self.verticalHeader().sizeHint().width() - 2 * self.frameWidth()
         left -= self.verticalScrollBar().sizeHint().width()
         policies = Qt.ScrollBarPolicy
         self.setHorizontalScrollBarPolicy(policies.ScrollBarAsNeeded if everything else policies.ScrollBarAlwaysOff)
-        hidden, margin = 0, self._heading_margin()
+        hidden, margin, spare, wide = 0, self._heading_margin(), left, 0
         for place in range(len(COLUMNS)):
             column = across.logicalIndex(place)
             needed = max(self.sizeHintForColumn(column), self._heading_px(column) + margin)
             left -= 0 if self._is_silent(column) else min(needed, widest)
             fits = place == 0 or (left >= 0 and not self._is_silent(column))
             hidden += not fits
+            if fits:
+                spare -= min(needed, widest)
+                wide += needed > widest
             self.setColumnHidden(column, not (fits or everything))
+        if wide and spare > 0:  # for long cells
+            widest += spare // wide
+        across.setMaximumSectionSize(16777215 if everything else widest)
         self.all_columns.setVisible(hidden > 0)
         more = n_("{count} more column", "{count} more columns", hidden).format(count=hidden)
         self.all_columns.setText(_("Fewer columns") if everything else more)

@@ -18,7 +18,7 @@ from precgui.gui.format_colours import precision_colour
 from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.compare.curves import BASELINE_PX, LINE_PX
 from precgui.gui.panels.compare.panel import READ_AT_ONCE, ComparePanel
-from precgui.gui.panels.compare.table import COLUMNS, DIFFERENCE, METRIC
+from precgui.gui.panels.compare.table import COLUMNS, DIFFERENCE, METRIC, WIDEST_PX
 from precgui.gui.plots.chart import colour_of, dash_of
 from precgui.gui.plots.export import swatch_icon
 from precgui.gui.session import Session
@@ -247,6 +247,24 @@ def test_that_the_table_fits_after_the_window_has_grown(qtbot: QtBot) -> None:
         panel.resize(width, 760)
         qtbot.waitUntil(lambda width=width: table.width() > width - 60)
         assert table.horizontalHeader().length() <= table.viewport().width()
+
+
+def test_that_no_cell_is_cut_where_the_table_has_room_to_spare(qtbot: QtBot) -> None:
+    """Cells ended at 200 pixels, with as much empty space beside the last column."""
+    session = Session()
+    panel = ComparePanel(session)
+    qtbot.addWidget(panel)
+    panel.resize(1800, 760)
+    panel.show()
+    study = next(each.path for each in EXAMPLES if each.is_study)
+    session.runs.open_file(study / "members" / "s01-fp32.h5")
+    session.runs.open_file(next(each.path for each in EXAMPLES if each.name == "clip-before-unscale"))
+    table = panel.table
+    qtbot.waitUntil(lambda: table.rowCount() == 2 and table.width() > 1700)
+    shown = [column for column in range(len(COLUMNS)) if not table.isColumnHidden(column)]
+    assert max(table.sizeHintForColumn(column) for column in shown) > WIDEST_PX
+    qtbot.waitUntil(lambda: all(table.columnWidth(each) >= table.sizeHintForColumn(each) for each in shown))
+    assert table.horizontalHeader().length() <= table.viewport().width()
 
 
 def test_that_the_table_fits_without_scrolling_and_shows_the_rest_on_request(qtbot: QtBot, tmp_path: Path) -> None:
