@@ -163,6 +163,14 @@ def is_low(source: Source, node: ast.AST | None, depth: int = 0) -> bool:
     layer, and by operations that keep the format."""
     if node is None or depth > _MOST_DEPTH:
         return False
+    known: dict[ast.AST, bool] = source.cached("low_in_autocast", dict)
+    if node not in known:
+        known[node] = False  # where it is computed from itself
+        known[node] = _is_computed_low(source, node, depth)
+    return known[node]
+
+
+def _is_computed_low(source: Source, node: ast.AST, depth: int) -> bool:
     if isinstance(node, ast.expr) and (cast := cast_of(source, node)) is not None:
         return cast[0] in EXACT_UP_TO
     around = innermost_autocast(source, node)

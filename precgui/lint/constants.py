@@ -138,6 +138,14 @@ def possible(source: Source, node: ast.AST | None, depth: int = 0) -> frozenset[
     value = constant(source, node)
     if value is not None or node is None or depth > _MOST_STEPS:
         return frozenset() if value is None else frozenset({value})
+    known: dict[ast.AST, frozenset[float]] = source.cached("possible_numbers", dict)
+    if node not in known:
+        known[node] = frozenset()  # where it is computed from itself
+        known[node] = _possible(source, node, depth)
+    return known[node]
+
+
+def _possible(source: Source, node: ast.AST, depth: int) -> frozenset[float]:
     match node:
         case ast.Name() | ast.Attribute():
             variable = source.variable(node)

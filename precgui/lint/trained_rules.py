@@ -93,6 +93,14 @@ def _tensor_format(source: Source, node: ast.expr | None, depth: int) -> str:
     """The format in 16 bits that a tensor certainly has: made in it, cast to it, or taken from a table of a model."""
     if node is None or depth > _MOST_DEPTH:
         return ""
+    known: dict[ast.AST, str] = source.cached("formats_of_tensors", dict)
+    if node not in known:
+        known[node] = ""  # where it is made of itself
+        known[node] = _format_of_expression(source, node, depth)
+    return known[node]
+
+
+def _format_of_expression(source: Source, node: ast.expr, depth: int) -> str:
     if (cast := cast_of(source, node)) is not None:
         return cast[0]
     match node:

@@ -796,3 +796,15 @@ def test_that_text_that_is_too_large_is_refused_before_it_is_parsed(tmp_path: Pa
     (tmp_path / "large.py").write_text("x = 1\n" * 200_000)
     with pytest.raises(ScriptError, match=r"large\.py is too large to check"):
         check_file(tmp_path / "large.py")
+
+
+def test_that_functions_that_all_call_one_another_are_followed_once() -> None:
+    names = [f"f{each}" for each in range(24)]
+    body = "".join(f"    a = a + {name}(a) @ a\n" for name in names)
+    functions = "".join(
+        f"def {name}(a, d=0.9):\n{body}    e.mul_(d).add_(a, alpha=(1 - d) * (d + d))\n" for name in names
+    )
+    lists = "".join(f"t{each + 1} = torch.cat([{', '.join([f't{each}'] * 12)}])\n" for each in range(12))
+    text = f"import torch\nt0 = torch.zeros(2).half()\n{lists}{functions}"
+    text += "optimizer = torch.optim.Adam([t12])\nwith torch.autocast('cuda'):\n    y = torch.inverse(f0(t0, d=t1))\n"
+    assert rules(text + "y.backward()\noptimizer.step()\n") >= {"tensor-trained-in-fp16"}
