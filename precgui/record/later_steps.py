@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ from precgui.engine.softmax_axes import SoftmaxAxes
 from precgui.engine.stored_updates import After, StoredUpdates
 from precgui.engine.target_ranges import TargetRanges
 from precgui.engine.telemetry.guard import Guard, guarded
-from precgui.engine.telemetry.readable import unseen
+from precgui.engine.telemetry.readable import address_of, unseen
 from precgui.engine.telemetry.recorder import Weight
 from precgui.engine.terms_without_gradient import TermsWithoutGradient
 from precgui.engine.torch_private import (
@@ -90,6 +91,7 @@ class Watchers:
     """All that is told of the operations of a step. A new one is a subclass of `Watcher` and a part of `_all`."""
 
     def __init__(self, model: nn.Module, guard: Guard) -> None:
+        self._model, self._weights = weakref.ref(model), frozenset[int]()
         self.writes = WriteTimes(model)
         self.stored = StoredUpdates(model, self.writes)
         self._sums, self._additions = LostDigits(), list[dict[str, Any]]()
@@ -137,6 +139,8 @@ class Watchers:
                 watcher.begin(step)
             return
         self._sums, self._failed = LostDigits(), []
+        model = self._model()
+        self._weights = frozenset(map(address_of, model.parameters())) - {0} if model is not None else frozenset()
         self.writes.begin(step)
         self.stored.begin(step)
         for each in (*self._all, self.rounding):
@@ -150,9 +154,14 @@ class Watchers:
         if not in_optimizer and graph_task() == -1:
             self.writes.met(args, self.stored.created_memory)
         told = [self.stored.before(func, args, kwargs, module, in_optimizer=in_optimizer)]
-        if module is None and not in_optimizer:
+        if module is None and not in_optimizer and not self._is_update(func, args):
             told.append(self._sums.before(func, args, kwargs, module, in_optimizer=False))
         return [each for each in told if each is not None]
+
+    def _is_update(self, func: Any, args: Any) -> bool:
+        """Whether an operation writes to a weight: `StoredUpdates` tells of its digits, and whether they are missed."""
+        written = args[0] if args and func._schema.is_mutable else None
+        return isinstance(written, Tensor) and address_of(written) in self._weights
 
     def after(self, told: list[After], func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operation has run."""

@@ -173,6 +173,11 @@ def fp32_repetition(run: Run, step: int) -> Mapping[str, Any]:
     return next((each for each in fact_rows(run, "fp32_repetition") if each.get("step") == step), {})
 
 
+def nonfinite_operation(run: Run, step: int) -> Mapping[str, Any]:
+    """The operation that made NaN or Inf in the forward pass of a step, as docs/run-file.md has it; {} without one."""
+    return next((each for each in fact_rows(run, "nonfinite_operations") if each.get("step") == step), {})
+
+
 def measurement_counts(run: Run) -> dict[str, int]:
     """How often each kind of tensor was measured, by the account at the end of the run; {} before. Files of early
     versions call it `looks`."""

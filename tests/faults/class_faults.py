@@ -217,6 +217,24 @@ def many_neighbours_counted_in_fp16(opened: Open) -> None:
     _on_a_graph(opened, torch.float16, 1500)
 
 
+@_healthy
+def updates_of_fp16_weights_by_hand_that_come_to_their_end(opened: Open) -> None:
+    """A rate that ends at zero: the last steps are below the last digit of the weights."""
+    model = nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 6)).half()
+    recorder = opened(model, None)
+    ((x, y),) = batches(1)
+    for step in range(140):
+        rate = 0.3 * 0.95**step
+        loss = F.cross_entropy(model(x.half()).float(), y)
+        model.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for weight in model.parameters():
+                assert weight.grad is not None
+                weight -= (rate * weight.grad.float()).to(weight.dtype)
+        recorder.step(loss)
+
+
 class _PackedAdam(torch.optim.Optimizer):
     """Adam that keeps second moments in 256 levels of a tensor's largest one, `least` of them at least."""
 

@@ -155,6 +155,26 @@ def test_that_numbers_that_were_there_before_the_pass_have_no_operation(tmp_path
         assert diagnose(run)[0].rule == "data-not-finite"
 
 
+def test_that_an_update_of_the_loop_that_breaks_the_weights_is_not_held_against_the_data(tmp_path: Path) -> None:
+    """As by hand and without an optimizer: no step before was broken, and the weights are as the next begins."""
+    torch.manual_seed(0)
+    model = Net(lambda h, x: h + x)
+    recorder = Recorder(tmp_path / "run.h5", model, None)
+    for step in range(1, STEPS + 1):
+        loss = F.cross_entropy(model(torch.randn(16, 8)), torch.randint(4, (16,)))
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for weight, gradient in zip(model.parameters(), gradients, strict=True):
+                weight -= 0.01 * gradient / (step != BAD)
+        recorder.step(loss)
+    recorder.close()
+    assert [row["given"] for row in _rows(tmp_path / "run.h5")] == ["weights"]
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        first = diagnose(run)[0]
+    assert first.rule == "nonfinite-update"
+    assert first.title.startswith(f"The update before step {BAD + 1} made weights NaN or Inf")
+
+
 def test_that_infinity_of_a_mask_is_named_as_the_source_and_not_blamed(tmp_path: Path) -> None:
     _train(tmp_path / "run.h5", Net(_masked))
     (row,) = _rows(tmp_path / "run.h5")

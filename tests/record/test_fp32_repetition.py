@@ -47,6 +47,19 @@ class Casts(Scores):
         return self.last((low * low).float().sqrt() + 0 * h)
 
 
+class HalfConvolutions(Scores):
+    """Two convolutions in FP16, between which numbers overflow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv1d(1, 4, 3, padding=1).half(), nn.Conv1d(4, 1, 3, padding=1).half()
+        self.register_buffer("shift", torch.zeros(1, dtype=torch.float16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.one(x.half()[:, None]) * x.half()[:, None] + self.shift
+        return self.last(self.first(self.two(h).float()[:, 0] / 1e6))
+
+
 class Cancels(Scores):
     """The variance as E[x^2] - E[x]^2, whose root is NaN in BF16."""
 
@@ -127,6 +140,7 @@ def recorded(path: Path, step: int = BAD) -> Mapping[str, Any]:
     [
         (Scores, torch.float16, True),
         (Casts, None, True),
+        (HalfConvolutions, None, True),
         (Casts, torch.bfloat16, True),
         (Cancels, torch.bfloat16, True),
         (DividesByZero, torch.float16, False),

@@ -16,6 +16,7 @@ from precgui.engine.telemetry.readable import floats, readable
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import TorchDispatchMode, as_list, operation_name, transform_level
 from precgui.engine.vanished_epsilons import VanishedEpsilons
+from precgui.engine.watcher import is_weight
 
 _MOST = 2**24  # elements of a tensor that is looked at
 _UNWRITTEN = ("empty", "new_empty", "resize_")  # whose results hold whatever was in their memory
@@ -32,7 +33,7 @@ class BrokenOperation:
     that ran; `low` and `high`: least and largest of the finite numbers that it was given, of a quotient those of the
     divisor, None where they are not known; `epsilon`: that of its operand, which is 0 in FP16; `source`: the operation
     that made the Inf of which it made NaN, None without one. The operation is '' where the number was there before the
-    pass, and where a mask has put it, which has a line.
+    pass, and where a mask has put it, which has a line. `given`: `weights` where they were not finite before the pass.
     """
 
     operation: str
@@ -43,6 +44,7 @@ class BrokenOperation:
     high: float | None = None
     epsilon: float | None = None
     source: BrokenOperation | None = None
+    given: Literal["weights", ""] = ""
 
     @property
     def culprit(self) -> Literal["operation", "source", ""]:
@@ -75,12 +77,13 @@ class PassWatch(TorchDispatchMode):
         return out
 
     def made(self, outputs: Any) -> dict[str, Any] | None:
-        """The operation that made what is not finite in the outputs of the pass, NaN before Inf; None where none did,
-        or it is not known."""
+        """The operation that made what is not finite in the outputs of the pass, NaN before Inf, or that the weights
+        were so before it; None where it is not known."""
         marks = [mark for _, tensor in floats(outputs) if (mark := self._marks.get(tensor)) is not None]
         for kind in ("nan", "inf"):
-            if mark := next((mark for mark in marks if mark.kind == kind and mark.operation), None):
-                return {**asdict(mark), "culprit": mark.culprit}
+            if mark := next((mark for mark in marks if mark.kind == kind and (mark.operation or mark.given)), None):
+                given = mark.given or (mark.source.given if mark.source is not None else "")
+                return {**asdict(mark), "given": given, "culprit": mark.culprit}
         return None
 
     def _observe(self, func: Any, name: str, args: Any, out: Any) -> None:
@@ -115,7 +118,7 @@ class PassWatch(TorchDispatchMode):
         if known is not None or tensor is out or not tensor.is_floating_point() or tensor.numel() > _MOST:
             return known
         kind = _kind(tensor)
-        return None if kind is None else BrokenOperation("", kind)
+        return None if kind is None else BrokenOperation("", kind, given="weights" if is_weight(tensor) else "")
 
 
 def _kind(tensor: Tensor) -> Kind | None:

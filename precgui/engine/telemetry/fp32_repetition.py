@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from precgui.engine import census
 from precgui.engine.telemetry.kept_state import KeptState
 from precgui.engine.telemetry.readable import floats, readable, unseen
-from precgui.engine.telemetry.second_pass import CannotRepeat, SecondPass, second_pass
+from precgui.engine.telemetry.second_pass import CannotRepeat, SecondPass, is_short, second_pass
 from precgui.engine.torch_private import BatchNormNd, TorchDispatchMode, tree_map
 from precgui.sentences import L_, Sentence, message_of
 
@@ -104,7 +104,7 @@ class Fp32Arithmetic(TorchDispatchMode):
         wide_args, wide_kwargs = tree_map(lambda value: self._widened(value, wide), (args, kwargs))
         results = func(*wide_args, **wide_kwargs)
         owners: dict[int, Tensor] = {}
-        for tensor in filter(_is_short, _written(func, args, kwargs) if func._schema.is_mutable else ()):
+        for tensor in filter(is_short, _written(func, args, kwargs) if func._schema.is_mutable else ()):
             tensor.copy_(wide[id(tensor)])
             owners[id(wide[id(tensor)])] = tensor
             self.rounds = True
@@ -112,17 +112,13 @@ class Fp32Arithmetic(TorchDispatchMode):
 
     def _widened(self, value: Any, wide: dict[int, Tensor]) -> Any:
         """The value, a tensor or a dtype below 32 bits as FP32; `wide` holds those of this operation by identity."""
-        if _is_short(value):
+        if is_short(value):
             self.widened = True
             return wide.setdefault(id(value), value.float())
         if isinstance(value, torch.dtype) and value.is_floating_point and value.itemsize < 4:
             self.widened = True
             return torch.float32
         return value
-
-
-def _is_short(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and value.element_size() < 4
 
 
 def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterable[Any]:
@@ -136,7 +132,7 @@ def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Itera
 def is_in_16_bits(model: nn.Module) -> bool:
     """Whether a pass of this model that runs now has operations below 32 bits, as far as that can be told from outside:
     by autocast, or by the type of a weight."""
-    return census.autocast_now().dtype in ("bf16", "fp16") or any(map(_is_short, model.parameters()))
+    return census.autocast_now().dtype in ("bf16", "fp16") or any(map(is_short, model.parameters()))
 
 
 def repeated_in_fp32(
@@ -148,10 +144,10 @@ def repeated_in_fp32(
     """
     module, mode = low.module or "(model)", Fp32Arithmetic()
     try:
-        wide = second_pass(model, args, kwargs, mode, state)
+        wide = second_pass(model, args, kwargs, mode, state, widened=True)
     except CannotRepeat as reason:
         return Repetition(None, module, why=message_of(reason))
-    if not mode.widened:
+    if not (mode.widened or any(map(is_short, model.parameters()))):
         return None
     if wide.error or low.error:
         why: str = Sentence("the repeated pass raised an exception: {error}", error=wide.error or low.error)

@@ -45,21 +45,33 @@ def second_pass(
     kwargs: Mapping[str, Any],
     around: contextlib.AbstractContextManager[Any] | None = None,
     state: KeptState | None = None,
+    *,
+    widened: bool = False,
 ) -> SecondPass:
     """Repeat the forward pass on a copy of the model, inside `around`, from the `state` that it began with.
 
     The copy shares the parameters of the model and has buffers and attributes of its own; random numbers, the graph and
-    what is printed are afterwards as if nothing had been done. Raises CannotRepeat where that may not be all there is.
+    what is printed are afterwards as if nothing had been done. With `widened` it has parameters and buffers of its own
+    in FP32 in the place of those below 32 bits, since a convolution takes no input in FP32 beside weights in 16 bits.
+    Raises CannotRepeat where that may not be all there is.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         raise CannotRepeat(L_("the other processes of the training would not take part"))
     for module in model.modules():
         if reason := _refused(module):
             raise CannotRepeat(reason)
-    twin = _twin(model)
+    twin = _twin(model, widened=widened)
     if state is not None:
         state.restore(twin)
+    if widened:
+        _widen_buffers(twin)
     own_args, own_kwargs = _copied(list(args)), _copied(dict(kwargs))
+    with undisturbed(model), contextlib.redirect_stdout(io.StringIO()), around or contextlib.nullcontext():
+        return _run(twin, own_args, own_kwargs)
+
+
+def _run(twin: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SecondPass:
+    """The forward pass of a copy, with a hook on each module. Raises CannotRepeat."""
     detector = NonFiniteDetector()
     handles = [
         module.register_forward_hook(_CopyOutputHook(detector, name))
@@ -67,13 +79,12 @@ def second_pass(
         if name and not isinstance(module, torch.jit.ScriptModule)
     ]
     outputs, error = None, ""
-    with undisturbed(model), contextlib.redirect_stdout(io.StringIO()), around or contextlib.nullcontext():
-        try:
-            outputs = twin.forward(*own_args, **own_kwargs)
-        except CannotRepeat:
-            raise
-        except Exception as raised:  # noqa: BLE001 - whatever somebody's module raises
-            error = first_line(raised, 100)
+    try:
+        outputs = twin.forward(*args, **kwargs)
+    except CannotRepeat:
+        raise
+    except Exception as raised:  # noqa: BLE001 - whatever somebody's module raises
+        error = first_line(raised, 100)
     for handle in handles:
         handle.remove()
     return SecondPass(detector.first_nonfinite(), outputs, error)
@@ -101,15 +112,34 @@ def _refused(module: nn.Module) -> str:
     return side_effect(kind)
 
 
-def _twin(model: nn.Module) -> nn.Module:
-    """A copy with the same parameters. Raises CannotRepeat."""
-    memo: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
+def _twin(model: nn.Module, *, widened: bool) -> nn.Module:
+    """A copy with the same parameters, or `widened` ones. Raises CannotRepeat."""
+    memo: dict[int, Any] = {id(each): _wide(each) if widened else each for each in model.parameters()}
     try:
         return copy.deepcopy(model, memo)
     except Exception as error:  # noqa: BLE001 - whatever an attribute of somebody's module raises when it is copied
         raise CannotRepeat(
             Sentence("a copy of the model cannot be made: {error}", error=first_line(error, 100))
         ) from None
+
+
+def _wide(parameter: nn.Parameter) -> nn.Parameter:
+    """One of below 32 bits in FP32, any other as it is."""
+    if type(parameter) is not nn.Parameter or not is_short(parameter):
+        return parameter
+    return nn.Parameter(parameter.detach().float(), parameter.requires_grad)
+
+
+def _widen_buffers(twin: nn.Module) -> None:
+    for module in twin.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and is_short(buffer):
+                module._buffers[name] = buffer.float()
+
+
+def is_short(value: Any) -> bool:
+    """Whether this is a tensor of floating point below 32 bits."""
+    return isinstance(value, Tensor) and value.is_floating_point() and value.element_size() < 4
 
 
 def _copied(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from precgui.runs.diagnosis.analysis import FP16_LARGEST, is_adaptive, narrow_range, replay, storage
-from precgui.runs.diagnosis.findings import NO_16_BITS, Blame, Certainty, Evidence
+from precgui.runs.diagnosis.findings import NO_16_BITS, UNDECIDED, Blame, Certainty, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.recorded_facts import fp32_repetition, number, text, whole
@@ -51,6 +51,7 @@ _REPEATED = {
     )
 }  # fmt: skip
 _FROM_THERE_ON = L_("computed in FP32 from the first operation on that 16 bits broke, the loss is finite")
+_AS_GIVEN = Blame(False, L_("these numbers were not finite before anything was computed with them"))
 _BY_RATE = L_(
     "the optimizer makes steps of the size of the rate, whatever the gradients are, and the weights are in FP32"
 )
@@ -129,6 +130,11 @@ def blame_of_rate(m: Measurements, update: float, needs: str = L_("the same run 
     return blame_of_symptom(m, needs)
 
 
+def blame_of_beginning(m: Measurements) -> Blame:
+    """Of numbers that were not finite before anything was computed; a conversion to FP16 may have made them so."""
+    return UNDECIDED if storage(m) == "fp16" else _AS_GIVEN
+
+
 def rounds_by_itself(m: Measurements) -> bool:
     """Whether the loop was seen to round numbers held in FP32 to fewer digits: gradients, weights, activations or the
     state of the optimizer."""
@@ -187,20 +193,43 @@ def finite_loss(m: Measurements, step: int) -> Mapping[str, Any]:
 
 
 def vanished_epsilon(m: Measurements) -> Evidence | None:
-    """A number outside of the model that is zero in FP16, in the divisor or the root it was to save.
+    """As `epsilon_evidence`; None where logarithms or angles ran, too, which may make a loss NaN in any format."""
+    return None if any(name in operations(m) for name in _OF_ANY_FORMAT) else epsilon_evidence(m)
 
-    None without one, and where logarithms or angles ran, too, which may as well have made a loss NaN, in any format.
-    """
-    rows = [each for each in m.fact_rows("finite_in_fp32") if each.get("use") == "epsilon" and not each.get("module")]
-    if not rows or any(name in operations(m) for name in _OF_ANY_FORMAT):
+
+def epsilon_evidence(m: Measurements) -> Evidence | None:
+    """A number outside of the model that is zero in FP16, in the divisor or the root it was to save."""
+    row = epsilon_row(m)
+    if not row:
         return None
-    row, value = rows[0], number(rows[0], "value")
+    value = number(row, "value")
     return Evidence(
         "0 < epsilon < 2^-25", {"epsilon": value, "step": whole(row, "step"), "use": str(row.get("operation"))},
         Sentence(
+            "In step {step} the epsilon {value:g} of {operation} at {line} is zero in FP16.",
+            step=row.get("step"), value=value, operation=row.get("operation"), line=text(row, "line"),
+        )
+        if text(row, "line") else Sentence(
             "In step {step} the epsilon {value:g} of a {operation} is zero in FP16.",
             step=row.get("step"), value=value, operation=row.get("operation"),
         ),
+    )  # fmt: skip
+
+
+def epsilon_row(m: Measurements) -> Mapping[str, Any]:
+    """The row of `finite_in_fp32` of such a number; {} without one."""
+    rows = [each for each in m.fact_rows("finite_in_fp32") if each.get("use") == "epsilon" and not each.get("module")]
+    return rows[0] if rows else {}
+
+
+def cure_of_epsilon(row: Mapping[str, Any]) -> str:
+    """The fix of a row with an `operation`, and its `line` where that is known, whose epsilon is zero in FP16."""
+    operation, line = noun_of(text(row, "operation")), short_line(text(row, "line"))
+    place = Sentence("{operation} at {line}", operation=operation, line=line) if line else operation
+    return Sentence(
+        "Take an epsilon that FP16 holds in {operation}, such as 1e-4, or compute it in FP32: its operands as "
+        ".float().",
+        operation=place,
     )  # fmt: skip
 
 

@@ -13,17 +13,19 @@ from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import (
     FP16_LARGEST,
     narrow_range,
-    optimizer_of,
     power,
     replay,
-    storage,
     streaks,
 )
 from precgui.runs.diagnosis.blame import (
     beside_fp64,
     blame_of,
+    blame_of_beginning,
     blame_of_symptom,
     computes_in_16_bits,
+    cure_of_epsilon,
+    epsilon_evidence,
+    epsilon_row,
     finite_loss,
     infinite_derivatives,
     low_formats,
@@ -40,13 +42,13 @@ from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, format_of
 from precgui.runs.diagnosis.origin import Origin
 from precgui.runs.diagnosis.rate_cause import of_rate
+from precgui.runs.diagnosis.weights_cause import of_update, of_weights
 from precgui.runs.recorded_facts import rows_of, text, whole
 from precgui.sentences import L_, Sentence, together
 
 LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
 _BEYOND = 2.0**24  # a loss scale with which FP16 overflows in any model
 _PRODUCT_OPERATIONS = ("mm", "bmm", "addmm", "baddbmm", "convolution", "dot", "mv", "linear")
-_AS_GIVEN = Blame(False, L_("these numbers were not finite before anything was computed with them"))
 _BEFORE_CAST = Blame(needs=L_("the data of this step before they are cast to 16 bits"), certainty="estimate")
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
@@ -60,7 +62,7 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         step = int(m.steps[place])
         m = m.as_in(step)
         place = int(np.flatnonzero(m.steps == step)[0])
-    for judge in (of_exponent, of_rate, _of_weights, _of_given, of_cast):
+    for judge in (of_exponent, of_rate, of_weights, of_update, _of_given, of_cast):
         cause = judge(m, place)
         if cause is not None:
             return cause
@@ -86,77 +88,6 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         L_("Record outputs of modules, or replay the step."), decided.evidence,
         confidence=0.5, certainty=decided.certainty, blame=decided,
     )  # fmt: skip
-
-
-def _of_weights(m: Measurements, place: int) -> Cause | None:
-    """The weights were not finite before the step: the update before it made them so."""
-    table = m.table("weight")
-    if table is None:
-        return None
-    rows = np.flatnonzero((table.steps < m.steps[place]) & table.bad.any(1))
-    if not len(rows):
-        return None
-    row = int(rows[0])
-    if not _finite_until(m, int(table.steps[row])):
-        return None
-    name = table.names[int(np.flatnonzero(table.bad[row])[0])]
-    zeros = _zero_moments(m)
-    step = int(table.steps[row])
-    if step == 0:
-        start = Evidence(
-            L_("weights not finite at step 0"), {"tensor": name},
-            Sentence(
-                "{name} holds NaN or Inf before step 1.",
-                name=name,
-            ),
-        )  # fmt: skip
-        return Cause(
-            "weights-not-finite", L_("weights hold NaN or Inf before the first step"),
-            L_("Initialise all weights: check empty tensors, meta devices and checkpoints that do not match."),
-            (start,), name.rpartition(".")[0], confidence=0.97, tensors=(name,), blame=_of_beginning(m),
-        )  # fmt: skip
-    proof = Evidence(
-        L_("weights not finite after a step with finite loss and gradients"), {"step": step, "tensor": name},
-        Sentence(
-            "After step {step} {name} holds NaN or Inf, although loss and gradients were finite up to it.",
-            step=step, name=name,
-        ),
-    )  # fmt: skip
-    if storage(m) in ("fp16", "bf16") and zeros is not None and storage(m) == "fp16":
-        return Cause(
-            "epsilon-vanishes", L_("the optimizer divides by zero: its epsilon vanishes in FP16"),
-            L_("Set eps = 1e-4, or keep weights and optimizer state in FP32."), (proof, zeros), "",
-            {"optimizer.eps": 1e-4, "precision_options.master_weights": True}, confidence=0.95,
-            tensors=(name,), blame=BEYOND_RANGE,
-        )  # fmt: skip
-    return Cause(
-        "nonfinite-update", Sentence("the update of step {step} made weights NaN or Inf", step=step),
-        L_("Look at the optimizer: its epsilon, its state, a second step."), (proof,), confidence=0.6, tensors=(name,),
-        certainty="estimate", blame=blame_of_symptom(m),
-    )  # fmt: skip
-
-
-def _finite_until(m: Measurements, step: int) -> bool:
-    before = m.steps <= step
-    return bool(np.isfinite(m.loss[before]).all() and (np.isfinite(m.grad_norm[before]) | m.skipped[before]).all())
-
-
-def _zero_moments(m: Measurements) -> Evidence | None:
-    """Second moments that are zero where the gradient is not: g^2 and eps are both below FP16."""
-    configured = optimizer_of(m)[1]
-    if not configured < 2.0**-25:
-        return None
-    return Evidence(
-        "eps < 2^-25", {"eps": configured}, Sentence(
-            "eps = {configured:g} is below half of FP16's smallest number, 6e-8: it is zero.",
-            configured=configured,
-        ),
-    )  # fmt: skip
-
-
-def _of_beginning(m: Measurements) -> Blame:
-    """Of numbers that were not finite before anything was computed; a conversion to FP16 may have made them so."""
-    return UNDECIDED if storage(m) == "fp16" else _AS_GIVEN
 
 
 def _of_given(m: Measurements, place: int) -> Cause | None:
@@ -186,7 +117,7 @@ def _of_given(m: Measurements, place: int) -> Cause | None:
         return replace(overflow, evidence=(*overflow.evidence, proof))
     if (cast := of_data(m, proof)) is not None:
         return cast
-    blame, vanished = UNDECIDED if low or casts_of_data(m) else _of_beginning(m), vanished_epsilon(m)
+    blame, vanished = UNDECIDED if low or casts_of_data(m) else blame_of_beginning(m), vanished_epsilon(m)
     if vanished is not None and not any(whole(row, "step") == step for row in m.fact_rows("broken_batches")):
         blame = Blame(True, COMPARED.proof, "", "estimate", (vanished,))
         fix = L_("Divide in FP32, where the epsilon that is added to the divisor is not zero.")
@@ -242,10 +173,17 @@ def _of_data(m: Measurements, origin: Origin) -> Cause:
         Sentence("The {part} of step {step} hold NaN or Inf.", part=origin.part, step=origin.step),
     )
     short = Sentence("the {part} of step {step} hold NaN or Inf", part=origin.part, step=origin.step)
-    fix = L_("Clean the data: drop or mask these samples.")
+    fix = (
+        L_(
+            "Clean the data: drop or mask these samples; and look at what the loop computes of them before the model, "
+            "such as a division by a deviation of 0."
+        )
+        if m.own_loop and origin.part == "inputs"
+        else L_("Clean the data: drop or mask these samples.")
+    )
     low = narrow_data(m, origin.step) if m.own_loop else None
     if low is None:
-        blame = UNDECIDED if m.own_loop and _ran_in_16_bits(m) else _of_beginning(m)
+        blame = UNDECIDED if m.own_loop and _ran_in_16_bits(m) else blame_of_beginning(m)
         return Cause("data-not-finite", short, fix, (proof,), confidence=0.99, blame=blame)
     if (cast := of_data(m, proof)) is not None:
         return cast
@@ -335,14 +273,22 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
             confidence=0.9, certainty="estimate", blame=BEYOND_RANGE,
         )  # fmt: skip
     decided, names = blame_of(m, origin.step), low_operations(m)
-    if decided.answer is None and low == "fp16" and (vanished := vanished_epsilon(m)) is not None:
+    vanished = epsilon_evidence(m) if decided.answer is None and low == "fp16" else None
+    if vanished is not None and vanished_epsilon(m) is not None:
         decided = Blame(True, COMPARED.proof, "", "estimate", (vanished,))
-    fix = L_("Look at the targets of this step and at the loss: a mean over no element, log(0) or 0 / 0.")
+    elif vanished is not None:
+        decided = replace(decided, evidence=(*decided.evidence, vanished))
+    fix = L_(
+        "Look at the targets of this step and at the loss: a mean over no element, the deviation of a single one, "
+        "log(0) or 0 / 0."
+    )
     if decided.answer is not False and (why is not None or names):
         fix = Sentence(
             "Convert the outputs first, loss_function(outputs.float(), targets): suspect is {undefined_in}.",
             undefined_in=undefined_in(m)[0],
         )
+    if vanished is not None:
+        fix = cure_of_epsilon(epsilon_row(m))
     if row:
         fix = Sentence(
             "Compute it in FP32 from before {made_by}, whose small results are 0 (or, near 1, are 1) in 16 bits.",
@@ -451,14 +397,20 @@ def _of_backward(m: Measurements, place: int) -> Cause:
         "undefined-operation", Sentence(
             "the derivative of {where} is not finite in step {step}",
             where=where, step=step,
-        ), _cure_of_derivative(edges),
+        ), _cure_of_derivative(edges, may_overflow=narrow_range(m) and result.infinite is not False),
         (proof, *decided.evidence), "" if in_loss else result.module, confidence=0.8,
         certainty="estimate" if low else "exact", blame=decided,
     )  # fmt: skip
 
 
-def _cure_of_derivative(edges: Sequence[str]) -> str:
-    """`edges`: operations that ran in 16 bits, and whose derivative is infinite at the end of their domain."""
+def _cure_of_derivative(edges: Sequence[str], *, may_overflow: bool) -> str:
+    """`edges`: operations that ran in 16 bits, and whose derivative is infinite at the end of their domain;
+    `may_overflow`: gradients may be beyond the range of FP16."""
+    if not edges and may_overflow:
+        return L_(
+            "Lower the loss scale, also one of your own: gradients may be beyond FP16, which ends at 65504. Else look "
+            "for sqrt at 0, a norm of zero, or a root or power without an epsilon."
+        )
     if not edges:
         return L_("Look for sqrt at 0, a norm of zero, or a root or power without an epsilon.")
     return Sentence(

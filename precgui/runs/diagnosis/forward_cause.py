@@ -10,13 +10,21 @@ import numpy as np
 
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import FP16_LARGEST, narrow_range, update_ratios
-from precgui.runs.diagnosis.blame import blame_of, blame_of_symptom, cure_of, noun_of, short_line, undefined_by
+from precgui.runs.diagnosis.blame import (
+    blame_of,
+    blame_of_symptom,
+    cure_of,
+    cure_of_epsilon,
+    noun_of,
+    short_line,
+    undefined_by,
+)
 from precgui.runs.diagnosis.block_rules import zero_row_before
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, Blame, Cause, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.origin import Origin
 from precgui.runs.diagnosis.rate_cause import HUGE_UPDATE
-from precgui.runs.recorded_facts import number, text
+from precgui.runs.recorded_facts import nonfinite_operation, number, text
 from precgui.sentences import L_, Sentence, together
 
 _PRODUCTS = ("torch.nn.modules.linear.", "torch.nn.modules.conv.")  # which only overflow makes Inf of finite numbers
@@ -150,8 +158,8 @@ def _undefined(m: Measurements, result: Origin, proof: tuple[Evidence, ...], dec
             "undefined-operation",
             Sentence(
                 "{kind} in step {step} comes from {operation} at {line}",
-                kind=_KINDS.get(text(_broken(m, result.step), "kind"), "NaN"), step=result.step, operation=_name(row),
-                line=short_line(text(row, "line")),
+                kind=_KINDS.get(text(nonfinite_operation(m.run, result.step), "kind"), "NaN"), step=result.step,
+                operation=_name(row), line=short_line(text(row, "line")),
             ),
             _cure(m, result.step, decided), (*proof, *decided.evidence), "" if own else result.module, confidence=0.9,
             certainty=decided.certainty, blame=decided,
@@ -185,18 +193,14 @@ def culprit(m: Measurements, step: int) -> Mapping[str, Any]:
 
     {} where none is known, or the numbers were there before the pass.
     """
-    row = _broken(m, step)
+    row = nonfinite_operation(m.run, step)
     made = row.get("source") if row.get("culprit") == "source" else row if row.get("culprit") == "operation" else None
     return made if isinstance(made, Mapping) and text(made, "kind") in _KINDS else {}
 
 
-def _broken(m: Measurements, step: int) -> Mapping[str, Any]:
-    return next((each for each in m.fact_rows("nonfinite_operations") if each.get("step") == step), {})
-
-
 def operation_evidence(m: Measurements, step: int) -> tuple[Evidence, ...]:
     """The operation that made NaN or Inf, with the numbers that it was given, and the one that made NaN of its Inf."""
-    made, row = culprit(m, step), _broken(m, step)
+    made, row = culprit(m, step), nonfinite_operation(m.run, step)
     if not made:
         return ()
     values: dict[str, float | int | str] = {
@@ -251,14 +255,10 @@ def _cure_of_overflow(m: Measurements, step: int) -> str:
 
 def _cure(m: Measurements, step: int, decided: Blame) -> str:
     """The fix where the operation is known, narrowed by who is to blame."""
-    made, row = culprit(m, step), _broken(m, step)
+    made, row = culprit(m, step), nonfinite_operation(m.run, step)
     operation, line = _name(made), short_line(text(made, "line"))
     if isinstance(made.get("epsilon"), float):
-        return Sentence(
-            "Take an epsilon that FP16 holds, such as 1e-4, or compute {operation} at {line} in FP32: its operands as "
-            ".float().",
-            operation=operation, line=line,
-        )  # fmt: skip
+        return cure_of_epsilon(made)
     low = text(made, "format") if decided.answer is True else ""
     clause = undefined_by(text(made, "operation"), low) or undefined_by(text(row, "operation"), low)
     suspect = Sentence("Suspect is {clause}.", clause=clause) if clause else ""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from precgui.events import Incident
 from precgui.runs.diagnosis.blame import repetition
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
-from precgui.runs.recorded_facts import text
+from precgui.runs.recorded_facts import nonfinite_operation, text
 from precgui.sentences import L_
 
 Place = Literal["data", "input", "forward", "loss", "backward", "weights", "unknown"]
@@ -230,6 +230,8 @@ def _infinite(m: Measurements, module: str, step: int) -> bool | None:
 
 
 def _weights_bad_before(m: Measurements, step: int) -> bool:
+    if text(nonfinite_operation(m.run, step), "given") == "weights":
+        return True
     table = m.table("weight")
     if table is None:
         return False
