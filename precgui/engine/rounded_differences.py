@@ -58,7 +58,8 @@ class RoundedDifferences(Watcher):
         if transform_level() is not None:
             return
         name, out = call.base, call.out
-        lost = next((row for each in call.tensors if (row := self._lost.get(each)) is not None), None)
+        known = (self._lost.get(each) for each in call.tensors) if self._lost else ()
+        lost = next((row for row in known if row is not None), None)
         if lost is not None:
             self._read(name, lost, call)
         if isinstance(out, Tensor) and (out.is_meta or out.requires_grad):
