@@ -37,12 +37,16 @@ class OpenRun(DrawnRun):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A message to the user: one sentence, details behind a button, and a file that it speaks of, to be opened."""
+    """A message to the user: one sentence, details behind a button, and a file that it speaks of, to be opened.
+
+    `run` is the key of the open run that it is about, where it is about one: with that it is over.
+    """
 
     message: str
     details: str = ""
     severity: Severity = "error"
     file: Path | None = None
+    run: str = ""
 
 
 def usual_colour(run_id: str) -> int:

@@ -331,7 +331,7 @@ class DamageNotes(QObject):
         for note in run.notes:
             if note not in reported:
                 reported.add(note)
-                self._report(Problem(f"{run.path.name}: {translated(note)}", severity="warning"))
+                self._report(Problem(f"{run.path.name}: {translated(note)}", severity="warning", run=key))
 
     def _report_all(self) -> None:
         saved = {key: opened.run for key, opened in self._runs.items() if isinstance(opened.run, SavedRun)}

@@ -362,8 +362,14 @@ class Window(QMainWindow):
     def _on_problem(self, problem: Problem) -> None:
         remedies = ((_("Open"), partial(_open_file, problem.file)),) if problem.file is not None else ()
         self.notices.post(
-            Notice(problem.severity, problem.message, problem.details, remedies=remedies, passes=bool(remedies))
-        )
+            Notice(
+                problem.severity, problem.message, problem.details, remedies=remedies, passes=bool(remedies),
+                is_over=(lambda: not self._is_open(problem.run)) if problem.run else None,
+            )
+        )  # fmt: skip
+
+    def _is_open(self, run: str) -> bool:
+        return self.session is not None and run in self.session.runs
 
     def _on_let_go(self, text: str) -> None:
         self.notices.post(Notice("warning", text))

@@ -307,6 +307,23 @@ def test_that_a_problem_of_the_state_is_shown(working: Window, notices: Notices)
     )
 
 
+def test_that_a_note_on_damage_goes_with_its_run(working: Window, run_file: Path, qtbot: QtBot) -> None:
+    """It stayed in the strip, over whatever was opened next."""
+    cut = run_file.with_name("cut.h5")
+    cut.write_bytes(run_file.read_bytes()[:-100])
+    drop(working, cut)
+    session = working.session
+    assert session is not None
+    qtbot.waitUntil(lambda: len(session.runs) == 1)
+    told = "cut.h5: The file is cut short"
+    qtbot.waitUntil(lambda: any(told in each.text() for each in working.banners.findChildren(QLabel)))
+    session.runs.close(next(iter(session.runs)))
+    qtbot.waitUntil(
+        lambda: not any(each.isVisible() and told in each.text() for each in working.banners.findChildren(QLabel))
+    )
+    assert any(told in entry.notice.text for entry in working.notices.entries())
+
+
 # The status bar --------------------------------------------------------------------------------------------
 
 
