@@ -159,6 +159,13 @@ class PlotFrame(QFrame):
         metric = suited(SIGNALS[METRIC], [opened.run for opened in runs if opened.visible])
         self.chooser.setItemText(self.chooser.findData(METRIC), translated(metric.title))
 
+    def pull(self) -> None:
+        """Take over new data; the metric of a run is not known before its first step."""
+        runs = self.chart.runs
+        if suited(self.chart.signal, [opened.run for opened in runs if opened.visible]) != self.chart.signal:
+            self.set_runs(runs)
+        self.chart.pull()
+
     def draw(self) -> None:
         """Draw what the chart has, or say why there is nothing."""
         empty = self.chart.is_empty()

@@ -242,7 +242,7 @@ class LinkedPlots(QScrollArea):
         if self.paused:
             return
         start, was_reading = time.perf_counter(), frame.chart.has_unread_runs
-        frame.chart.pull()
+        frame.pull()
         now = time.perf_counter()
         self._keep_up(exactly=was_reading)
         if frame.chart.has_unread_runs:
