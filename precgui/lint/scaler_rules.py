@@ -29,7 +29,11 @@ def scaler_not_used(source: Source) -> Mistakes:
         if scaler.last_part in source.disabled_scalers or source.named_calls(scaler.last_part, "scale"):
             continue
         steps = source.calls_of(scaler, "step")
-        if _is_handed_on(source, scaler) or (not steps and _serves_others(source, scaler)):
+        if (
+            _is_handed_on(source, scaler)
+            or ("[" in scaler.text and not steps)
+            or (not steps and _serves_others(source, scaler))
+        ):
             continue
         if steps and not source.of("backward"):
             continue  # the loss may be scaled where its gradients are taken, in a class that is derived from this one
@@ -441,7 +445,8 @@ def _knows_the_scale(source: Source, scope: ast.AST) -> bool:
 
 def closure_of_a_scaler(source: Source) -> Mistakes:
     """A closure that is given to scaler.step(), as L-BFGS needs one."""
-    for scaler in source.scalers:
+    own = [each for each in source.calls if each.method.endswith("GradScaler") and each.method != "GradScaler"]
+    for scaler in source.scalers if not own else ():
         if scaler.last_part in source.disabled_scalers:
             continue
         for site in source.calls_of(scaler, "step")[:_MOST_CALLS]:

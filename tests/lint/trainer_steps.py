@@ -95,6 +95,7 @@ SOUND: dict[str, list[str]] = {
         CLIPPED.replace("on_after_backward(self)", "on_before_optimizer_step(self, optimizer)"), CLIPPED.replace("16-mixed", "bf16-mixed"),
     ],
     "closure-of-a-scaler": [
+        CLOSURE + "scaler = ClosureGradScaler() if closures else scaler\n",
         CLOSURE.replace('GradScaler("cuda")', 'GradScaler("cuda", enabled=False)'), CLOSURE.replace("optimizer, closure", "optimizer"),
     ],
     "model-beyond-fp16": [
