@@ -21,6 +21,7 @@ _MOST = 65536  # elements that are looked at
 _MOST_OF_A_CAST = 1 << 24
 _FEWEST = 4
 _MOSTLY, _SOME = 0.5, 0.01  # shares of the elements
+_NEGLIGIBLE = 2.0**-14  # beside a number from here on, it is below the rounding of FP16 what FP16 makes zero
 _COARSE = 0.25  # rms of the rounding error over the standard deviation of a column
 _MOST_COLUMNS = 64
 _CARRIES = 0.1  # spread of a column over the largest of its table: less of it is next to nothing beside the others
@@ -80,10 +81,10 @@ class LostValues(Watcher):
         self._narrow(source, out, module)
         before, after = source.detach().reshape(-1)[:_MOST], out.detach().reshape(-1)[:_MOST]
         if out.dtype is torch.float16 and source.dtype in (torch.float32, torch.float64) and not source.requires_grad:
-            known = before != 0
+            known, largest = before != 0, float(before.abs().max())
             share = float((known & (after == 0)).sum() / known.sum().clamp_min(1))
-            if share > _MOSTLY and int(known.sum()) >= _FEWEST:
-                self._note("cast", out, share, float(before.abs().max()), module)
+            if share > _MOSTLY and int(known.sum()) >= _FEWEST and largest < _NEGLIGIBLE:
+                self._note("cast", out, share, largest, module)
         is_data = (module is None or torch.is_grad_enabled()) and address_of(source) not in self._weights
         if is_data and _loses_spread(source, out) and (share := _worst_column(source, out)) > _COARSE:
             self._note("coarse cast", out, share, float(before.abs().max()), module)

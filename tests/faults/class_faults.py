@@ -218,6 +218,23 @@ def many_neighbours_counted_in_fp16(opened: Open) -> None:
 
 
 @_healthy
+def pictures_of_blurred_strokes_under_autocast(opened: Open) -> None:
+    """Most pixels are far from a stroke: they are below FP16, and nothing beside those of the stroke."""
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 64))
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    recorder = opened(model, optimizer)
+    for _ in range(40):
+        pictures = torch.exp(-(torch.arange(64.0) - 64 * torch.rand(32, 1)).square() / 1.5)
+        with torch.autocast("cpu", torch.float16):
+            outputs = model(pictures)
+        loss = F.mse_loss(outputs.float(), pictures)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_healthy
 def updates_of_fp16_weights_by_hand_that_come_to_their_end(opened: Open) -> None:
     """A rate that ends at zero: the last steps are below the last digit of the weights."""
     model = nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 6)).half()

@@ -114,7 +114,7 @@ def vanished_values(m: Measurements) -> Answer:
     row = max(bad, key=lambda each: number(each, "share"))
     share, largest, module = number(row, "share"), number(row, "largest"), str(row.get("module") or "")
     proof = Evidence(
-        L_("fp16(x) = 0 for x != 0, in > 50 % of the elements of a cast"),
+        L_("fp16(x) = 0 for x != 0, in > 50 % of the elements of a cast whose largest is below 2^-14"),
         {"share": share, "largest": largest, "step": whole(row, "step"), "operation": str(row.get("operation"))},
         Sentence(
             "In step {number} {share} of the numbers that a cast to FP16 rounds become zero; the largest of them is "
