@@ -105,7 +105,8 @@ def _result(run: Run) -> Iterator[RunFact]:
     else:
         yield RunFact(L_("Steps"), str(summary["steps"]))
     window = min(max(run.steps_per_epoch, 1), max(summary["steps"], 1))
-    yield RunFact(Sentence("Training loss, mean of the last {steps} steps", steps=window), _number(final["train_loss"]))
+    mean = Sentence("Training loss, mean of the last {steps} steps", steps=window)
+    yield RunFact(mean if window > 1 else L_("Training loss, last step"), _number(final["train_loss"]))
     yield RunFact(L_("Validation loss"), _number(final["val_loss"]))
     yield RunFact(metric.title, value_text(metric, final["val_accuracy"], NOT_MEASURED), metric.about)
     yield from _costs(run, summary)

@@ -218,3 +218,10 @@ def test_that_the_result_of_a_run_is_shown_without_being_asked_for() -> None:
     """It has more lines than other groups that are folded for it, and stood folded above settings that did not."""
     result = run_facts(a_run())[0]
     assert result.title == "Result" and len(result.facts) > 10 and result.open
+
+
+def test_that_the_loss_of_one_step_is_no_mean_of_steps() -> None:
+    """A loop of one's own has no epochs: it had "the mean of the last 1 steps"."""
+    run = LiveRun(build({"task": "own-loop"}), run_id="7f", created="", machine={}, environment={})
+    run.extend([RunStarted(0.0, 0, 0, "cpu"), StepDone(1, 0.1, 2.0, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan)])
+    assert values(run)["Training loss, last step"] == "2"
