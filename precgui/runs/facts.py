@@ -405,7 +405,9 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def wait_text(seconds: float) -> str:
-    """A time to wait, from a minute and a half on in whole minutes."""
+    """A time to wait, as precise as an estimate is: from a minute and a half on in whole minutes."""
+    if seconds < 10:
+        return seconds_text(float(f"{seconds:.1g}"))
     return seconds_text(round(seconds) if seconds < 90 else 60 * round(seconds / 60))
 
 

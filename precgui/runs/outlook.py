@@ -11,7 +11,7 @@ from precgui.config.precision_traits import traits
 from precgui.config.tree import RunConfig
 from precgui.hardware.device import Device
 from precgui.hardware.measured import best_tops, newest_with, noise_of
-from precgui.runs.facts import seconds_text
+from precgui.runs.facts import seconds_text, wait_text
 from precgui.runs.step_times import StepTime, step_time, total_steps
 from precgui.sentences import L_, Sentence, filled, together
 
@@ -142,7 +142,7 @@ def _timed(config: RunConfig, own: StepTime, place: str) -> TimeEstimate:
     """From a run of the same work in the same precision."""
     seconds = own.step_s * total_steps(config, own.steps_per_epoch)
     values = {
-        "time": seconds_text(seconds), "step_time": seconds_text(own.step_s), "precision": config.precision,
+        "time": wait_text(seconds), "step_time": seconds_text(own.step_s), "precision": config.precision,
         "day": own.measured,
     }  # fmt: skip
     if place:
@@ -158,7 +158,7 @@ def _timed(config: RunConfig, own: StepTime, place: str) -> TimeEstimate:
 
 
 def _time_in_fp32(config: RunConfig, seconds: float, place: str) -> Sentence:
-    values = {"precision": config.precision, "time": seconds_text(seconds)}
+    values = {"precision": config.precision, "time": wait_text(seconds)}
     if place:
         return Sentence(
             "Time: not measured in {precision}; in fp32 the same work takes about {time} at {place}.",
@@ -170,7 +170,7 @@ def _time_in_fp32(config: RunConfig, seconds: float, place: str) -> Sentence:
 def _between(config: RunConfig, base: StepTime, ends: Sequence[float], place: str) -> TimeEstimate:
     """From a run in FP32 and the rate of products."""
     values = {
-        "least": seconds_text(ends[0]), "most": seconds_text(ends[1]), "day": base.measured,
+        "least": wait_text(ends[0]), "most": wait_text(ends[1]), "day": base.measured,
         "precision": config.precision,
     }  # fmt: skip
     if place:

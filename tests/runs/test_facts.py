@@ -15,7 +15,7 @@ from precgui.events import Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.caveats import SPEED_CAVEAT, arithmetic_of, as_sentence
 from precgui.runs.diagnosis import blame_sentence, examine
 from precgui.runs.errors import RunFileError
-from precgui.runs.facts import RunFact, bytes_text, run_facts, seconds_text, setting_text, settings
+from precgui.runs.facts import RunFact, bytes_text, run_facts, seconds_text, setting_text, settings, wait_text
 from precgui.runs.live import LiveRun
 from precgui.runs.page import page, write_page
 from precgui.runs.recorded_facts import rows_of
@@ -225,3 +225,9 @@ def test_that_the_loss_of_one_step_is_no_mean_of_steps() -> None:
     run = LiveRun(build({"task": "own-loop"}), run_id="7f", created="", machine={}, environment={})
     run.extend([RunStarted(0.0, 0, 0, "cpu"), StepDone(1, 0.1, 2.0, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan)])
     assert values(run)["Training loss, last step"] == "2"
+
+
+def test_that_a_time_to_wait_is_as_precise_as_an_estimate_is() -> None:
+    """A run took "about 4.14 s", of which the last digits were noise; less than half a second was 0 µs."""
+    waits = (0.043, 0.43, 4.14, 22.01, 59.6, 200.0)
+    assert [wait_text(seconds) for seconds in waits] == ["40 ms", "400 ms", "4 s", "22 s", "60 s", "3 min"]

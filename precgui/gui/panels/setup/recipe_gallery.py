@@ -19,7 +19,7 @@ from precgui.gui.kit.parts import button, column, label, row
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.panels.setup.recipe_pictures import HEIGHT, recipe_picture
 from precgui.gui.theme import themes
-from precgui.runs.facts import seconds_text
+from precgui.runs.facts import wait_text
 from precgui.runs.outlook import time_estimate
 from precgui.words import L_, _, translated
 
@@ -63,7 +63,7 @@ class RecipeGallery(QDialog):
         item = QListWidgetItem(name)
         seconds = time_estimate(config, None).seconds
         time = (
-            _("About {seconds} here").format(seconds=seconds_text(seconds))
+            _("About {seconds} here").format(seconds=wait_text(seconds))
             if seconds is not None
             else _("Not timed here yet")
         )

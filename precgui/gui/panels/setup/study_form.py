@@ -295,7 +295,7 @@ def estimate_text(estimate: SweepEstimate) -> str:
     time = (
         _("The time is not known")
         if estimate.total_s is None
-        else _("About {total_s} here").format(total_s=duration(estimate.total_s))
+        else _("About {total_s} here").format(total_s=duration(round(estimate.total_s)))
     )
     parts = [_("{count} runs. {time}.").format(count=estimate.runs, time=time)]
     if estimate.by_arm:
