@@ -110,6 +110,47 @@ def masks_of_minus_1e9_without_a_scaler(opened: Open, broken: bool) -> float:
     return float(loss.detach())
 
 
+class _Masses(nn.Module):
+    """The mass of two particles by their four-momenta: products of large numbers, of which next to nothing is left."""
+
+    def __init__(self, *, in_fp32: bool) -> None:
+        super().__init__()
+        self.tagger, self.in_fp32 = nn.Sequential(nn.Linear(3, 32), nn.GELU(), nn.Linear(32, 1)), in_fp32
+
+    def forward(self, momenta: Tensor) -> Tensor:
+        metric = torch.tensor([1.0, -1.0, -1.0, -1.0])
+        with torch.autocast("cpu", enabled=not self.in_fp32, dtype=torch.bfloat16):
+            products = (momenta * metric) @ momenta.mT
+        masses = products.float()[:, [0, 0, 1], [0, 1, 1]]
+        out: Tensor = self.tagger(masses.clamp(min=1e-2).log() / 4)
+        return out
+
+
+def _momenta(count: int) -> tuple[Tensor, Tensor]:
+    """Pairs of nearly parallel momenta, and whether their mass is large."""
+    large, angle = torch.rand(count) < 0.5, 6.2832 * torch.rand(count)
+    size = 1500 + 500 * torch.rand(count, 2)
+    apart = torch.where(large, 0.06, 0.03) * (0.9 + 0.2 * torch.rand(count))
+    turned = torch.stack([angle, angle + apart], 1)
+    flat = torch.stack([turned.cos(), turned.sin(), torch.zeros(count, 2)], -1)
+    momenta = torch.cat([size[..., None], size[..., None] * flat], -1)
+    return momenta, large.float()
+
+
+@_mistake("inexact-step", "in FP32", "large numbers that cancel", left=0.85)
+def products_of_momenta_that_cancel(opened: Open, broken: bool) -> float:
+    model = _Masses(in_fp32=not broken)
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    recorder, loss = opened(model, optimizer), torch.zeros(())
+    for _ in range(150):
+        momenta, large = _momenta(128)
+        with torch.autocast("cpu", torch.bfloat16):
+            scores = model(momenta)[:, 0]
+        loss = F.binary_cross_entropy_with_logits(scores.float(), large)
+        _descend(recorder, optimizer, loss)
+    return float(loss.detach())
+
+
 @_mistake("forward-overflow", "outputs.float()")
 def a_sum_of_squares_in_fp16(opened: Open, broken: bool) -> float:
     """The loss is summed in FP16 before it is divided by the number of samples."""

@@ -29,7 +29,8 @@ _LOST = 0.3  # part of an update that arrives
 _FEWEST = 2  # steps, of a run in which so many were computed in FP64
 _EACH, _FAR_LOSS, _MANY_SUMS = 3, 0.2, 64
 _ANY_LINE = ("rounding", "sensitive")  # kinds of operations that are any line of a long sum
-_KEPT = 0.5
+_KEPT, _BY_FORMAT = 0.5, 0.7
+_EARLY, _EARLY_STEPS, _EARLY_ERROR = 32, 2, 1.5  # steps: later ones of a run that has learnt have small gradients
 _OVER = 2.0**-23  # of the largest loss: what is left is below a digit of FP32 of it
 _WRONG = 1.0  # relative error of an update whose weights are stored well enough
 _number = partial(number, missing=math.nan)
@@ -65,6 +66,7 @@ def inexact_step(m: Measurements) -> Answer:
     finding = _of_gradients(m, rows)
     if finding is None or (_long_sum(m) and finding.evidence[0].values.get("kind") in _ANY_LINE):
         finding = _of_all_losses(m, rows) or finding
+    finding = finding or _of_the_format(m, rows)
     if finding is not None:
         return [finding]
     known = [_number(row, "gradient_error") for row in rows]
@@ -134,6 +136,50 @@ def _of_all_losses(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Findin
         str(named.get("module") or "") if named is not None else "", certainty="estimate",
         blame=Blame(True, L_("computed in FP64 from the same numbers the loss is another one")),
     )  # fmt: skip
+
+
+def _of_the_format(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """Gradients are off by more than their size, from the first steps on, by what products and casts of 16 bits cost.
+
+    No line makes that alone, and FP32 in all of them mends it: as where products of large numbers cancel.
+    """
+    far = [row for row in rows if _is_lost_in_products(row)]
+    early = [row for row in far if whole(row, "step") <= _EARLY and _number(row, "gradient_error") > _EARLY_ERROR]
+    if len(far) < _EACH or len(early) < _EARLY_STEPS or 2 * len(far) < len(rows) or not computes_in_16_bits(m):
+        return None
+    row = max(far, key=lambda each: _number(each, "gradient_error"))
+    step, error = whole(row, "step"), _number(row, "gradient_error")
+    proof = Evidence(
+        L_("|gradient - gradient in FP64| > |gradient in FP64|, of which products and casts in 16 bits make > 70 %"),
+        {"gradient_error": error, "steps": len(far), "of": len(rows)},
+        Sentence(
+            "Of {count} steps that were computed in FP64 from the same numbers, the gradients of {far_count} ({steps}) "
+            "are off by more than their own size, in step {step} by {error}: products and casts in 16 bits cost that.",
+            count=len(rows), far_count=len(far), steps=", ".join(str(each.get("step")) for each in far), step=step,
+            error=_size(error),
+        ),
+        L_("relative error of the gradients"), tuple((whole(each, "step"), _distance(each)) for each in rows),
+    )  # fmt: skip
+    return Finding(
+        STEP, "warning",
+        Sentence("The gradients are mostly rounding: in step {step} they are off by {error}", step=step,
+                 error=_size(error)),
+        whole(far[0], "step"), int(m.steps[-1]), (proof,),
+        L_(
+            "Compute in FP32 what multiplies or subtracts large numbers that cancel (coordinates, momenta, distances): "
+            "torch.autocast(..., enabled=False) around it, and operands that were never rounded to 16 bits. Where the "
+            "place is not known, take parts of the model out of autocast one by one."
+        ),
+        0.8, _SOURCE, certainty="exact",
+        blame=Blame(True, L_("computed in FP64 from the same numbers the gradients are others")),
+    )  # fmt: skip
+
+
+def _is_lost_in_products(row: Mapping[str, Any]) -> bool:
+    cause, error = row.get("cause"), _number(row, "gradient_error")
+    if not isinstance(cause, Mapping) or not row.get("finite") or not row.get("finite_in_fp64"):
+        return False
+    return error > 1 and _number(cause, "ideal_error") > _BY_FORMAT * error
 
 
 def _long_sum(m: Measurements) -> Mapping[str, Any]:
