@@ -129,8 +129,8 @@ class _Masses(nn.Module):
 def _momenta(count: int) -> tuple[Tensor, Tensor]:
     """Pairs of nearly parallel momenta, and whether their mass is large."""
     large, angle = torch.rand(count) < 0.5, 6.2832 * torch.rand(count)
-    size = 1500 + 500 * torch.rand(count, 2)
-    apart = torch.where(large, 0.06, 0.03) * (0.9 + 0.2 * torch.rand(count))
+    size = 6000 + 2000 * torch.rand(count, 2)
+    apart = torch.where(large, 0.02, 0.01) * (0.9 + 0.2 * torch.rand(count))
     turned = torch.stack([angle, angle + apart], 1)
     flat = torch.stack([turned.cos(), turned.sin(), torch.zeros(count, 2)], -1)
     momenta = torch.cat([size[..., None], size[..., None] * flat], -1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -30,7 +31,7 @@ _FEWEST = 2  # steps, of a run in which so many were computed in FP64
 _EACH, _FAR_LOSS, _MANY_SUMS = 3, 0.2, 64
 _ANY_LINE = ("rounding", "sensitive")  # kinds of operations that are any line of a long sum
 _KEPT, _BY_FORMAT = 0.5, 0.7
-_EARLY, _EARLY_STEPS, _EARLY_ERROR = 32, 2, 1.5  # steps: later ones of a run that has learnt have small gradients
+_EARLY, _AS_LARGE = 32, 0.9  # the last of the first steps, and the median error of their gradients
 _OVER = 2.0**-23  # of the largest loss: what is left is below a digit of FP32 of it
 _WRONG = 1.0  # relative error of an update whose weights are stored well enough
 _number = partial(number, missing=math.nan)
@@ -139,23 +140,27 @@ def _of_all_losses(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Findin
 
 
 def _of_the_format(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding | None:
-    """Gradients are off by more than their size, from the first steps on, by what products and casts of 16 bits cost.
+    """Gradients are off by as much as they are, from the first steps on, by what products and casts of 16 bits cost.
 
-    No line makes that alone, and FP32 in all of them mends it: as where products of large numbers cancel.
+    No line makes that alone, and FP32 in all of them mends it: as where products of large numbers cancel. Steps of a
+    run that has learnt are left out, whose gradients are small.
     """
-    far = [row for row in rows if _is_lost_in_products(row)]
-    early = [row for row in far if whole(row, "step") <= _EARLY and _number(row, "gradient_error") > _EARLY_ERROR]
-    if len(far) < _EACH or len(early) < _EARLY_STEPS or 2 * len(far) < len(rows) or not computes_in_16_bits(m):
+    early = [row for row in rows if whole(row, "step") <= _EARLY and row.get("finite") and row.get("finite_in_fp64")]
+    if len(early) < _EACH or not computes_in_16_bits(m):
+        return None
+    far = [row for row in early if _is_lost_in_products(row)]
+    if not statistics.median(_number(row, "gradient_error") if row in far else 0.0 for row in early) > _AS_LARGE:
         return None
     row = max(far, key=lambda each: _number(each, "gradient_error"))
     step, error = whole(row, "step"), _number(row, "gradient_error")
     proof = Evidence(
-        L_("|gradient - gradient in FP64| > |gradient in FP64|, of which products and casts in 16 bits make > 70 %"),
-        {"gradient_error": error, "steps": len(far), "of": len(rows)},
+        L_("median of |gradient - gradient in FP64| / |gradient in FP64| > 0.9 in the first steps, > 70 % by products"),
+        {"gradient_error": error, "steps": len(far), "of": len(early)},
         Sentence(
-            "Of {count} steps that were computed in FP64 from the same numbers, the gradients of {far_count} ({steps}) "
-            "are off by more than their own size, in step {step} by {error}: products and casts in 16 bits cost that.",
-            count=len(rows), far_count=len(far), steps=", ".join(str(each.get("step")) for each in far), step=step,
+            "Of {count} early steps that were computed in FP64 from the same numbers, the gradients of {far_count} "
+            "({steps}) are off by about their own size or more, in step {step} by {error}: products and casts in 16 "
+            "bits cost that.",
+            count=len(early), far_count=len(far), steps=", ".join(str(each.get("step")) for each in far), step=step,
             error=_size(error),
         ),
         L_("relative error of the gradients"), tuple((whole(each, "step"), _distance(each)) for each in rows),
@@ -177,9 +182,7 @@ def _of_the_format(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Findin
 
 def _is_lost_in_products(row: Mapping[str, Any]) -> bool:
     cause, error = row.get("cause"), _number(row, "gradient_error")
-    if not isinstance(cause, Mapping) or not row.get("finite") or not row.get("finite_in_fp64"):
-        return False
-    return error > 1 and _number(cause, "ideal_error") > _BY_FORMAT * error
+    return isinstance(cause, Mapping) and error > _VERY_FAR and _number(cause, "ideal_error") > _BY_FORMAT * error
 
 
 def _long_sum(m: Measurements) -> Mapping[str, Any]:
