@@ -20,7 +20,7 @@ from tests.faults.catalogue import plants
 from tests.faults.healthy import healthy
 from tests.faults.matrix import Case, judge_healthy, judge_plant
 from tests.faults.plants import Plant
-from tests.gpu.place import ALL, DEVICE
+from tests.gpu.place import ALL, DEVICE, REHEARSED
 
 pytestmark = pytest.mark.gpu
 PLACE = torch.device(DEVICE).type
@@ -100,3 +100,41 @@ def test_that_a_loss_that_becomes_nan_in_fp16_is_told_and_blamed_as_on_the_cpu(
         tell(f"NaN in FP16, stops {stops}, {device}: {ended.status}, {len(losses)} steps, {bad[:1]}, {rules}")
         found.append((ended.status, rules[:1], math.isfinite(losses[-1])))
     assert found[0] == found[1]
+
+
+class _Quotient(torch.nn.Module):
+    """Divides by the norm of its inputs, between two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.last(self.first(x) / x.norm(dim=1, keepdim=True))
+        return scores
+
+
+def test_that_the_line_that_made_nan_is_found_behind_a_bad_loss(tmp_path: Path, tell: Callable[[str], None]) -> None:
+    """On a GPU in the next bad step, since the outputs of steps behind a bad loss are waited for."""
+    torch.manual_seed(0)
+    model = _Quotient().to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    recorder = precgui.Recorder(tmp_path / "run.h5", model, optimizer)
+    for step in range(1, 13):
+        x, y = torch.randn(16, 8, device=DEVICE), torch.randint(4, (16,), device=DEVICE)
+        x[3] *= step not in (5, 9)
+        with torch.autocast(PLACE, torch.bfloat16):
+            outputs = model(x)
+        loss = torch.nn.functional.cross_entropy(outputs.float(), y)
+        optimizer.zero_grad()
+        loss.backward()
+        if math.isfinite(loss.item()):
+            optimizer.step()
+        recorder.step(loss)
+    recorder.close()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        rows = run.environment["nonfinite_operations"]["all"]
+    tell(f"line of NaN: {[(row['step'], row['line'], row['culprit']) for row in rows]}")
+    made = [row["source"] or row for row in rows]
+    assert [each["operation"] for each in made] == ["div"] * len(made)
+    assert [row["step"] for row in rows] == [5 if REHEARSED else 9]
