@@ -27,6 +27,7 @@ _FEW_SAMPLES = 4.0  # of a batch; the values of one sample are alike
 _LEARNT = 0.8  # of the first loss is gone
 _GAP = 1.5  # times the training loss
 _SHRUNK = 0.3  # of the norm that the weights began with
+_NEARLY_HALF, _TIMES = 0.6, 3.0  # of that norm, where a decay inside Adam is so many times the gradient
 _DIVIDING = {"Adam", "Adamax", "NAdam", "RAdam", "RMSprop"}  # by the size of gradients, the decay among them
 _PULLED, _SETTLED = 0.1, 100  # of that norm; steps after which a loss is compared with that of a constant
 _CONSTANT = 0.97  # of the loss of the best constant
@@ -152,8 +153,12 @@ def weights_shrink(m: Measurements) -> Answer:
     fall = 1 - result.last_loss / result.first_loss if result.first_loss > 0 else 1.0
     if kept < _PULLED and (found := _pulled_to_zero(m, kept)) is not None:
         return [found]
-    leads = _decay_leads(optimizers, float(table.total_l2[0]), result.first_norm)
-    if not kept < _SHRUNK or fall > 0.3 or not (shrinkage > 0.5 or leads):
+    first, last = float(table.total_l2[0]), float(table.total_l2[-1])
+    leads = _decay_leads(optimizers, first, result.first_norm)
+    stays = _decay_leads(optimizers, first, _TIMES * result.first_norm) and _decay_leads(
+        optimizers, last, _TIMES * result.last_norm
+    )
+    if not kept < (_NEARLY_HALF if stays else _SHRUNK) or fall > 0.3 or not (shrinkage > 0.5 or leads):
         return RuledOut(
             "weights-shrink",
             Sentence(
@@ -168,7 +173,8 @@ def weights_shrink(m: Measurements) -> Answer:
     proof = Evidence(
         L_(
             "|weights| < 0.3 of the first, decay x sum of the rates > 0.5 (of Adam and its like: decay x |weights| > "
-            "|gradient| at first), and the loss falls by < 30 %"
+            "|gradient| at first; where it is three times that, at first and at last: |weights| < 0.6), and the loss "
+            "falls by < 30 %"
         ),
         {"kept": kept, "fall": fall, "decay": decay, "lr": rate},
         Sentence(

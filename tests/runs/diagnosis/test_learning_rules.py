@@ -105,6 +105,19 @@ def test_that_weights_that_a_decay_drives_to_zero_are_told(optimizer: dict[str, 
     assert ("weights-shrink" in rules) is told
 
 
+@pytest.mark.parametrize(("decay", "told"), [(0.8, True), (0.4, False)])
+def test_that_a_decay_of_adam_that_stays_three_times_the_gradient_is_told_of_weights_that_keep_half(
+    decay: float, told: bool
+) -> None:
+    events = [
+        *steps(FLAT, lr=[1e-3] * 60, grad_norm=[0.1] * 60),
+        *(tensors(step, "weight", {"w": {"l2": 1 - step / 110, "amax": 1.0}}) for step in range(0, 60, 5)),
+    ]
+    optimizers = {"optimizers": [{"name": "Adam", "weight_decay": decay}]}
+    rules = {each.rule for each in examine(run_of(events, recorder=optimizers)).problems}
+    assert ("weights-shrink" in rules) is told
+
+
 @pytest.mark.parametrize(("values", "losses", "told"), [(2, FLAT, True), (64, FLAT, False), (2, FALLING, False)])
 def test_that_batch_norm_over_two_values_is_told_where_little_is_learned(
     values: int, losses: list[float], told: bool
