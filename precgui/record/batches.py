@@ -86,12 +86,15 @@ class Batches:
         self._differ |= not all(map(math.isfinite, marks)) or (self._compared > 0 and marks != self._marks)
         self._marks, self._compared = marks, self._compared + 1
 
-    def alarm(self) -> None:
-        """The loss or the gradients of this step are not finite: what its batch holds that no loss can bear."""
+    def alarm(self, *, loss_is_finite: bool) -> None:
+        """The loss or the gradients of this step are not finite: what its batch holds that no loss can bear.
+
+        On a GPU a batch is not waited for where the loss is finite: a scaler that looks for its scale skips steps, too.
+        """
         for name, reference in self._held:
             tensor = reference()
             own, row = readable(tensor.detach()) if tensor is not None else None, dict[str, Any]()
-            if own is None or len(self._broken) >= _MOST_BROKEN:
+            if own is None or len(self._broken) >= _MOST_BROKEN or (loss_is_finite and not own.is_cpu):
                 continue
             with unseen(), contextlib.suppress(Exception):  # as in `given`
                 row = _broken(own)

@@ -265,7 +265,7 @@ class LoopWatch:
         if not loss_is_finite:
             self._later_steps.alarm()
         elif alarm:
-            self._later_steps.batches.alarm()
+            self._later_steps.batches.alarm(loss_is_finite=True)
             self._later_steps.look_at_ranges()
         if self._telemetry is not None:
             if not loss_is_finite:
@@ -279,7 +279,7 @@ class LoopWatch:
 
     def look_at_batch(self) -> None:
         """The loss of this step is not finite: look for the reason in its batch, and in what went into exponentials."""
-        self._later_steps.batches.alarm()
+        self._later_steps.batches.alarm(loss_is_finite=False)
         self._later_steps.look_at_ranges()
 
     def first_output(self) -> BadOutput:

@@ -186,7 +186,7 @@ def an_energy_that_grows_in_fp16(opened: Open, broken: bool) -> float:
     return float(loss.detach())
 
 
-@_mistake("undefined-operation", "outputs.float()", "epsilon")
+@_mistake("undefined-operation", "Take an epsilon that FP16 holds in div", ".float()")
 def overlap_of_empty_masks_in_fp16(opened: Open, broken: bool) -> float:
     """Dice with an epsilon of 1e-8, which is 0 in FP16, on a batch without any object."""
     low = torch.float16 if broken else torch.float32

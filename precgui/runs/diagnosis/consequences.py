@@ -100,7 +100,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "inexact-update",
     ),
     "weights-shrink": ("no-progress", "dead-units", "chance-level"),
-    "saturated-units": ("no-progress", "vanishing-gradients", "constant-output"),
+    "saturated-units": ("no-progress", "vanishing-gradients", "constant-output", "inexact-step"),
     "rate-too-high": ("chance-level", "saturated-units", "dead-units", "over-fitting"),
     "chance-level": ("over-fitting",),
     "batch-norm-gap": ("over-fitting",),
