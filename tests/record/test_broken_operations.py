@@ -220,3 +220,24 @@ def _check_later(self: NonFiniteDetector, name: str, outputs: Any) -> bool:
 def test_that_a_healthy_run_has_none(tmp_path: Path) -> None:
     _train(tmp_path / "run.h5", Net(lambda h, x: h + x), hole=1.0)
     assert _rows(tmp_path / "run.h5") == []
+
+
+@pytest.mark.parametrize(("low", "blame"), [(torch.bfloat16, False), (torch.float16, True)])
+def test_that_a_loss_beyond_fp32_is_no_matter_of_16_bits(tmp_path: Path, low: torch.dtype, blame: bool) -> None:
+    """In FP32 beside a model in BF16, and of numbers that only FP16 does not hold."""
+    torch.manual_seed(0)
+    model = Net(lambda h, x: h)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    recorder = Recorder(tmp_path / "run.h5", model, optimizer)
+    for _ in range(STEPS):
+        with torch.autocast("cpu", low):
+            outputs = model(torch.randn(16, 8))
+        large = 1e25 * outputs.float() if low is torch.bfloat16 else 1e3 * outputs
+        loss = large.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        recorder.step(loss)
+    recorder.close()
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        first = diagnose(run)[0]
+    assert first.precision_is_to_blame is blame, first.title

@@ -226,6 +226,15 @@ def _worst(used: Sequence[Used], exact: Sequence[Tensor]) -> list[dict[str, Any]
     return sorted(rows, key=lambda row: -float(row["error"]))[:_MOST_NAMES]  # type: ignore[arg-type]
 
 
+def _overflows(tape: Tape, shadow: Shadow) -> str:
+    """The format beyond whose range the operation went that made the first NaN or Inf; '' where that is not why."""
+    origin = shadow.origin
+    if origin is None or not origin.precision_is_to_blame or origin.culprit is not origin.operation:
+        return ""
+    values = [tape.value(each) for each in origin.operation.outputs if each is not None]
+    return next((dtype_name(each.dtype) for each in values if each is not None), "")
+
+
 def _cause(tape: Tape, used: Sequence[Used], loss: int, low_loss: float) -> dict[str, Any]:
     """The verdict of the shadow on the gradients of a step, with the operations that it names."""
     fill_in_measures(tape)
@@ -239,6 +248,7 @@ def _cause(tape: Tape, used: Sequence[Used], loss: int, low_loss: float) -> dict
             "first_nonfinite": None if place is None else vars(place), "notes": shadow.notes[:_MOST_NAMES],
             "cancelled": cancelled(tape),
             "left_out_by": left_out_by(tape, shadow.origin.operation) if shadow.origin is not None else "",
+            "overflows": _overflows(tape, shadow),
         }
     }  # fmt: skip
 

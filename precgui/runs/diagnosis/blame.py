@@ -103,6 +103,9 @@ def beside_fp64(m: Measurements, step: int) -> Blame | None:
         ),
     )  # fmt: skip
     certainty: Certainty = "exact" if own else "estimate"
+    if finite and cause.get("overflows") in ("fp32", "fp64"):
+        return Blame(False, L_("numbers go beyond the range of FP32, the largest of common formats"), "", certainty,
+                     (evidence,))  # fmt: skip
     if finite and cause.get("blame") is True:
         return Blame(True, L_("the same step, computed in FP64, is finite"), "", certainty, (evidence,))
     if not finite and cause.get("blame") is False and made and _are_all_seen(rows[0]):

@@ -24,6 +24,7 @@ CAUSE = {
     "operations": [{"line": "a.py:3", "module": "0", "operation": "sub", "backward": False, "format": "bf16",
                     "share": 0.9, "kind": "cancellation"}],
     "first_nonfinite": {"operation": "sqrt", "module": "0", "line": "a.py:3", "backward": True},
+    "overflows": "fp32",
     "cancelled": {"line": "a.py:3", "module": "0", "operation": "sub", "format": "fp32", "of": 1.0, "times": 2e4,
                   "kind": "cancellation in fp32"},
 }  # fmt: skip
