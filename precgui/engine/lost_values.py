@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.device import in_fp64
-from precgui.engine.dtype_names import dtype_name
+from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
 from precgui.engine.operation_names import SUMS
 from precgui.engine.telemetry.readable import address_of
 from precgui.engine.watcher import Facts, OperationCall, Watcher
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
-_SHORT = (torch.float16, torch.bfloat16)
 _COMPUTING = SUMS | {"mul"}
 _MOST = 65536  # elements that are looked at
 _MOST_OF_A_CAST = 1 << 24
@@ -71,7 +70,7 @@ class LostValues(Watcher):
             return
         if module is None and address_of(source) not in self._weights:
             for each in (source.dtype, out.dtype):
-                if each in _SHORT:
+                if each in SHORT_DTYPES:
                     self._casts.setdefault(each, {"format": dtype_name(each), "step": self._step})
         is_wide = source.dtype in (torch.float32, torch.float64)
         if is_wide and out.dtype is torch.float16:

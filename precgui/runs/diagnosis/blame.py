@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from precgui.runs.diagnosis.analysis import FP16_LARGEST, is_adaptive, narrow_range, replay, storage
-from precgui.runs.diagnosis.findings import NO_16_BITS, UNDECIDED, Blame, Certainty, Evidence
+from precgui.runs.diagnosis.findings import COMPARED, NO_16_BITS, UNDECIDED, Blame, Certainty, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.recorded_facts import fp32_repetition, number, text, whole
@@ -227,13 +227,16 @@ def epsilon_row(m: Measurements) -> Mapping[str, Any]:
 
 def cure_of_epsilon(row: Mapping[str, Any]) -> str:
     """The fix of a row with an `operation`, and its `line` where that is known, whose epsilon is zero in FP16."""
-    operation, line = noun_of(text(row, "operation")), short_line(text(row, "line"))
-    place = Sentence("{operation} at {line}", operation=operation, line=line) if line else operation
     return Sentence(
         "Take an epsilon that FP16 holds in {operation}, such as 1e-4, or compute it in FP32: its operands as "
         ".float().",
-        operation=place,
+        operation=_placed(text(row, "operation"), text(row, "line")),
     )  # fmt: skip
+
+
+def blame_of_epsilon(vanished: Evidence) -> Blame:
+    """Precision, by an estimate: a number that is zero in FP16, seen by `epsilon_evidence`, was to save a divisor."""
+    return Blame(True, COMPARED.proof, "", "estimate", (vanished,))
 
 
 def _computed(row: Mapping[str, Any]) -> Evidence:
@@ -256,7 +259,12 @@ def _computed(row: Mapping[str, Any]) -> Evidence:
 
 def made_by(row: Mapping[str, Any]) -> str:
     """The operation of a row of `finite_in_fp32`, as a noun, with its line where that is known."""
-    name, line = noun_of(str(row.get("made_by"))), text(row, "line")
+    return _placed(str(row.get("made_by")), text(row, "line"))
+
+
+def _placed(operation: str, line: str) -> str:
+    """An operation as a noun, with the line that runs it; `line` is '' where that is not known."""
+    name = noun_of(operation)
     return Sentence("{operation} at {line}", operation=name, line=short_line(line)) if line else name
 
 

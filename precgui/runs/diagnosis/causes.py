@@ -21,6 +21,7 @@ from precgui.runs.diagnosis.blame import (
     beside_fp64,
     blame_of,
     blame_of_beginning,
+    blame_of_epsilon,
     blame_of_symptom,
     computes_in_16_bits,
     cure_of_epsilon,
@@ -119,7 +120,7 @@ def _of_given(m: Measurements, place: int) -> Cause | None:
         return cast
     blame, vanished = UNDECIDED if low or casts_of_data(m) else blame_of_beginning(m), vanished_epsilon(m)
     if vanished is not None and not any(whole(row, "step") == step for row in m.fact_rows("broken_batches")):
-        blame = Blame(True, COMPARED.proof, "", "estimate", (vanished,))
+        blame = blame_of_epsilon(vanished)
         fix = L_("Divide in FP32, where the epsilon that is added to the divisor is not zero.")
     return Cause(
         "data-not-finite",
@@ -275,7 +276,7 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
     decided, names = blame_of(m, origin.step), low_operations(m)
     vanished = epsilon_evidence(m) if decided.answer is None and low == "fp16" else None
     if vanished is not None and vanished_epsilon(m) is not None:
-        decided = Blame(True, COMPARED.proof, "", "estimate", (vanished,))
+        decided = blame_of_epsilon(vanished)
     elif vanished is not None:
         decided = replace(decided, evidence=(*decided.evidence, vanished))
     fix = L_(

@@ -7,12 +7,13 @@ import numpy as np
 from precgui.runs.diagnosis.analysis import optimizer_of, storage
 from precgui.runs.diagnosis.blame import (
     blame_of_beginning,
+    blame_of_epsilon,
     blame_of_symptom,
     cure_of_epsilon,
     epsilon_evidence,
     epsilon_row,
 )
-from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, Blame, Cause, Evidence
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, Cause, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.recorded_facts import nonfinite_operation, text
 from precgui.sentences import L_, Sentence
@@ -82,7 +83,7 @@ def of_update(m: Measurements, place: int) -> Cause | None:
     decided, fix = blame_of_symptom(m), L_("Look at the optimizer: its epsilon, its state, a second step.")
     row, vanished = epsilon_row(m), epsilon_evidence(m)
     if vanished is not None and decided.answer is None:
-        decided, fix = Blame(True, COMPARED.proof, "", "estimate", (vanished,)), cure_of_epsilon(row)
+        decided, fix = blame_of_epsilon(vanished), cure_of_epsilon(row)
     return Cause(
         "nonfinite-update", Sentence("the update before step {step} made weights NaN or Inf", step=step), fix,
         (proof, *decided.evidence), confidence=0.8, certainty="estimate", blame=decided,
