@@ -33,6 +33,7 @@ __all__ = [
     "export_errors", "fake_shape_errors", "fake_tensor_mode", "flop_formula", "foreach_copy_", "foreach_lerp_",
     "foreach_norm",
     "function_modes", "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled",
+    "is_dispatch_mode_here",
     "is_traceable_wrapper_subclass", "may_be_compiled", "memory_profiler", "named_fused_kernels", "node_number",
     "onednn", "onednn_enabled", "operation_name", "operation_types", "process_group_store", "quantized_operations",
     "recorded_events", "release_unfinished_backward", "scaled_mm",
@@ -66,6 +67,11 @@ scaled_mm = torch._scaled_mm
 int_mm = torch._int_mm
 has_avx2 = torch.cpu._is_avx2_supported
 operation_types = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def is_dispatch_mode_here(mode: object) -> bool:
+    """Whether a dispatch mode is entered in this thread."""
+    return any(dispatch_mode_at(place) is mode for place in range(dispatch_modes()))
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from precgui.engine.description import FirstPassOrder, described
 from precgui.engine.shadow.loop_tape import LoopTape
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.readable import unseen
-from precgui.engine.torch_private import dispatch_mode_at, dispatch_modes, is_anything_compiled
+from precgui.engine.torch_private import dispatch_mode_at, dispatch_modes, is_anything_compiled, is_dispatch_mode_here
 from precgui.events import ModelDescribed
 from precgui.sentences import L_
 
@@ -109,6 +109,12 @@ class FirstStep:
             self._entered = False
         else:
             self._census.stop()
+
+    def abandon(self, why: str) -> None:
+        """Leave the step, of which nothing is told, where its operations are watched in this thread."""
+        if self._census is not None and is_dispatch_mode_here(self._census):
+            self.leave()
+            self._census, self._why_not = None if not self._entered else self._census, why
 
     def census(self) -> dict[str, Any] | None:
         """The counts of the operations; None where nothing was counted."""

@@ -293,7 +293,15 @@ class LoopWatch:
 
     def leave_step(self) -> None:
         """Tell of no more operations of this step; harmless at any moment, also in a garbage collection."""
+        if self._first_step is not None:
+            self._first_step.leave()
         self._later_steps.leave()
+
+    def abandon_step(self, why: str) -> None:
+        """The same where this thread runs the operations of the step; nothing is told of it."""
+        if self._first_step is not None:
+            self._first_step.abandon(why)
+        self._later_steps.abandon(why)
 
     def close(self) -> None:
         """Remove all hooks, also where the removal of some fails."""

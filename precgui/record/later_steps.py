@@ -62,6 +62,7 @@ from precgui.engine.torch_private import (
     dispatch_modes,
     graph_task,
     is_anything_compiled,
+    is_dispatch_mode_here,
     operation_name,
 )
 from precgui.engine.unit_decays import UnitDecays
@@ -351,6 +352,12 @@ class LaterSteps:
         self._mode.stop()
         if self._mode.leave():
             self._mode = None
+
+    def abandon(self, why: str) -> None:
+        """Leave the step, of which no more is told, where its operations are watched in this thread."""
+        if self._mode is not None and is_dispatch_mode_here(self._mode):
+            self.exact.drop(why)
+            self.leave()
 
     def news(self, *, last: bool = False) -> dict[str, Any]:
         """The facts of `Watchers.facts` that have changed, each as {"all": rows}.

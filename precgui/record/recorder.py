@@ -43,6 +43,7 @@ from precgui.record.wrappers import Accumulation
 from precgui.runs.file.writer import RunWriter
 from precgui.sentences import L_, Sentence, together
 
+_OTHER_RECORDER = L_("another recorder began before the step was over")
 _TRAINERS = ("transformers", "accelerate", "lightning")
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
@@ -100,6 +101,7 @@ class Recorder:
         facts = arguments.facts(model, self._device, scaler) | {"metric": asdict(measured)}
         tensors = tensor_count(model, copies) if config.record.tensors else 0
         started = RunStarted(0.0, *sizes, str(self._device), facts, tensors)
+        _abandon_steps_of_others()
         self._recording = self._opened(file, config, model, optimizers, started, copies)
         _abandon_at_exit(self)
         self._begin_first()
@@ -355,6 +357,17 @@ def _abandon_at_exit(recorder: Recorder) -> None:
     _recorders.add(recorder)
     atexit.unregister(_abandon_all)
     atexit.register(_abandon_all)
+
+
+def _abandon_steps_of_others() -> None:
+    """Let go of steps that are still watched in this thread: their loops were ended by an exception, as in a notebook.
+
+    Else no operation of this record could be seen, since theirs would be.
+    """
+    for recorder in list(_recorders):
+        if (watch := recorder.__dict__.get("_watch")) is not None:
+            with contextlib.suppress(Exception):
+                watch.abandon_step(_OTHER_RECORDER)
 
 
 def _abandon_all() -> None:

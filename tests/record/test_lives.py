@@ -21,7 +21,9 @@ import torch
 from torch import Tensor, nn
 
 import precgui
+from precgui.engine import torch_private
 from precgui.record import Recorder
+from precgui.runs.recorded_facts import fact_rows
 from tests import needs
 from tests.record.test_recorder import ALL, batches, network
 from tests.warm_children import python
@@ -297,6 +299,38 @@ def test_that_a_deleted_recorder_ends_its_run_and_frees_the_model(tmp_path: Path
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert (run.status, run.steps) == ("completed", 1)
         assert run.message.startswith("the recorder was deleted after step 1")
+
+
+@pytest.mark.parametrize("failing", [1, 2, 8])
+@pytest.mark.parametrize("kept", [True, False])
+def test_that_a_loop_that_fails_in_a_watched_step_leaves_the_next_record_whole(
+    tmp_path: Path, failing: int, kept: bool
+) -> None:
+    """As the cells of a notebook, which keeps the last traceback, and with it the recorder."""
+    failed = Loop(tmp_path / "failed.h5")
+    for _ in range(failing - 1):
+        failed.step()
+    failed.model(batches(1)[0][0])  # and here the loop raises
+    if not kept:
+        del failed
+        gc.collect()
+    loop = Loop(tmp_path / "next.h5")
+    assert torch_private.dispatch_modes() == 0
+    for _ in range(9):
+        loop.step()
+    assert loop.recorder is not None
+    loop.recorder.close()
+    with precgui.open_run(tmp_path / "next.h5") as run:
+        assert "operations" in run.environment["census"]
+        assert [row["step"] for row in fact_rows(run, "exact_steps")] == [1, 2, 8]
+    if kept:
+        failed.step()
+        assert failed.recorder is not None
+        failed.recorder.close()
+        with precgui.open_run(tmp_path / "failed.h5") as run:
+            assert (run.status, run.steps, run.events("recording_stopped")) == ("completed", failing, [])
+            told = run.environment["census"] if failing == 1 else fact_rows(run, "exact_steps")[-1]
+            assert told["unavailable"] == "another recorder began before the step was over"
 
 
 @pytest.mark.parametrize("emptied", ["before the step", "within the step"])
