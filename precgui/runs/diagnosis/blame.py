@@ -50,7 +50,7 @@ _REPEATED = {
         "the same pass, repeated in FP32, is not finite, either"
     )
 }  # fmt: skip
-_FROM_THERE_ON = L_("computed in FP32 from the first operation on that 16 bits broke, the loss is finite")
+_FROM_THERE_ON = L_("computed in FP32 from the first operation on that 16 bits broke, it is finite")
 _AS_GIVEN = Blame(False, L_("these numbers were not finite before anything was computed with them"))
 _BY_RATE = L_(
     "the optimizer makes steps of the size of the rate, whatever the gradients are, and the weights are in FP32"
@@ -241,18 +241,18 @@ def blame_of_epsilon(vanished: Evidence) -> Blame:
 
 def _computed(row: Mapping[str, Any]) -> Evidence:
     step, value, low = whole(row, "step"), number(row, "value"), str(row.get("format")).upper()
-    made, module = made_by(row), str(row.get("made_in") or "")
+    made, module, last = made_by(row), str(row.get("made_in") or ""), noun_of(text(row, "operation"))
     place = Sentence("{operation} in {module}", operation=made, module=module) if module else made
     return Evidence(
-        L_("loss not finite in 16 bits, finite in FP32 from the first such operation on"),
-        {"step": step, "operation": made, "loss": value},
+        L_("one number, not finite in 16 bits, finite in FP32 from the first such operation on"),
+        {"step": step, "operation": made, "value": value},
         Sentence(
-            "In step {step} {place} goes beyond the range of {format}; computed in FP32 from there on, the loss is "
-            "{loss:.4g}.", step=step, place=place, format=low, loss=value,
+            "In step {step} {place} goes beyond the range of {format}; computed in FP32 from there on, {operation} "
+            "gives {value:.4g}.", step=step, place=place, format=low, operation=last, value=value,
         )
         if row.get("kind") == "overflow" else Sentence(
-            "In step {step} {place} rounds numbers to 0 or 1 in {format}; computed in FP32 from there on, the loss is "
-            "{loss:.4g}.", step=step, place=place, format=low, loss=value,
+            "In step {step} {place} rounds numbers to 0 or 1 in {format}; computed in FP32 from there on, {operation} "
+            "gives {value:.4g}.", step=step, place=place, format=low, operation=last, value=value,
         ),
     )  # fmt: skip
 

@@ -39,6 +39,7 @@ from precgui.runs.diagnosis.broken_derivatives import broken_derivative
 from precgui.runs.diagnosis.cast_cause import beyond_16_bits, casts_of_data, narrow_data, of_cast, of_data
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Cause, Evidence
 from precgui.runs.diagnosis.forward_cause import culprit, of_exponent, of_forward
+from precgui.runs.diagnosis.fp32_outlook import held_against_fp32
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, format_of
 from precgui.runs.diagnosis.origin import Origin
@@ -63,6 +64,10 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         step = int(m.steps[place])
         m = m.as_in(step)
         place = int(np.flatnonzero(m.steps == step)[0])
+    return held_against_fp32(m, int(m.steps[place]), _cause_of(m, place))
+
+
+def _cause_of(m: Measurements, place: int) -> Cause:
     for judge in (of_exponent, of_rate, of_weights, of_update, _of_given, of_cast):
         cause = judge(m, place)
         if cause is not None:

@@ -10,6 +10,7 @@ from precgui.runs.diagnosis.findings import SEVERITIES, Finding
 # Symptoms that have many causes, joined as these have them.
 _NOT_FINITE = ("undefined-operation", "nonfinite-update")
 _NO_GRADIENTS = ("no-gradients", "zero-gradients")
+_LOST_BY_RANGE = ("gradient-underflow", "zero-gradients", "forward-overflow")
 _CLIMBS = ("divergence", "rising-loss", "rate-too-high")
 _STAYS = ("no-progress", "chance-level")
 _LEARNS_NOTHING = (*_STAYS, "over-fitting")
@@ -207,7 +208,7 @@ def _without_inexact_step(findings: list[Finding]) -> list[Finding]:
     step, update = exact_step_rules.STEP, exact_step_rules.UPDATE
     others = [each for each in findings if each.is_problem and each.rule not in (step, update)]
     dropped: set[str] = set()
-    if any(each.precision_is_to_blame is True for each in others):
+    if any(each.precision_is_to_blame is True or each.rule in _LOST_BY_RANGE for each in others):
         dropped.add(step)
     if any(each.rule in exact_step_rules.OF_UPDATES for each in others):
         dropped.add(update)

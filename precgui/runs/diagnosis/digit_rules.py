@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.analysis import is_adaptive, learning_ends, median, percent, storage
 from precgui.runs.diagnosis.findings import COMPARED, TOO_FEW_DIGITS, Evidence, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.fp32_outlook import blame_of_small_steps
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values, thinned
 from precgui.runs.diagnosis.nan_aware import largest, middle
 from precgui.runs.diagnosis.number_formats import DIGITS, format_of, half_ulp
@@ -38,7 +39,7 @@ def changed_share(table: RecordedRows) -> Values:
 def stagnation(m: Measurements) -> Answer:
     """Weights stored in 16 bits, whose updates are below half an ulp and change nothing."""
     stored = storage(m)
-    if stored not in DIGITS or not m.n:
+    if stored not in DIGITS or not m.n or not np.nanmax(m.lr, initial=0.0) > 0:
         return None
     if (kept_elsewhere := compensated(m) or _masters(m)) is not None:
         return kept_elsewhere
@@ -218,16 +219,20 @@ def _stagnation(
         thinned(table.steps, share),
     )  # fmt: skip
     fix = L_("Keep FP32 master weights, or round updates stochastically (bf16-sr), or use autocast with FP32 weights.")
+    blame = blame_of_small_steps(m, TOO_FEW_DIGITS)
+    title = Sentence(
+        "{arrived} of the updates are lost in the rounding of {name} weights",
+        arrived=percent(1 - min(arrived, 1.0)), name=_NAMES[stored],
+    )  # fmt: skip
+    if blame.answer is False:
+        title = Sentence("The steps are too small to learn anything in any format: {title}", title=title)
+        fix = Sentence("Raise the learning rate from {rate:.3g}, then keep FP32 master weights.", rate=rate)
     return Finding(
-        "stagnation", "error" if arrived < grave else "warning",
-        Sentence(
-            "{arrived} of the updates are lost in the rounding of {name} weights",
-            arrived=percent(1 - min(arrived, 1.0)), name=_NAMES[stored],
-        ),
-        int(table.steps[0]), int(table.steps[-1]), (proof,), fix, 0.95 if arrived < grave else 0.75,
+        "stagnation", "error" if arrived < grave else "warning", title,
+        int(table.steps[0]), int(table.steps[-1]), (proof, *blame.evidence), fix, 0.95 if arrived < grave else 0.75,
         "Zamirai et al. 2020, Revisiting BFloat16 Training; torchao issue 1124", "", names[:20],
         {"precision_options.master_weights": True} if not m.own_loop else {"precision": "bf16-amp"},
-        blame=TOO_FEW_DIGITS,
+        blame=blame,
     )  # fmt: skip
 
 

@@ -125,9 +125,12 @@ def _zero_in_all_rows(gradients: RecordedRows) -> list[str]:
 def _always_zero(m: Measurements, gradients: RecordedRows) -> list[str]:
     """Parameters whose gradient is zero in every recorded step, where these are half of all or more.
 
-    Not where all are zero (see zero-gradients), nor in FP16, where numbers are lost below the range.
+    Not where all are zero (see zero-gradients), nor in FP16, where numbers are lost below the range, unless weights are
+    zero, too.
     """
-    if len(gradients.steps) < _FEWEST_ROWS or narrow_range(m) or not m.finite_loss.all():
+    if len(gradients.steps) < _FEWEST_ROWS or not m.finite_loss.all():
+        return []
+    if narrow_range(m) and not zero_factors(m):
         return []
     written = _written_by_the_loop(m)
     names = [name for name in _zero_in_all_rows(gradients) if name not in written]

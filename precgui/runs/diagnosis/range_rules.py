@@ -22,6 +22,7 @@ from precgui.runs.diagnosis.analysis import (
 from precgui.runs.diagnosis.blame import made_by
 from precgui.runs.diagnosis.depth_rules import SHARP_FALL, fall_per_layer
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, Blame, Evidence, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.fp32_outlook import blame_of_small_gradients
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
 from precgui.runs.diagnosis.nan_aware import largest, middle, nonzero
 from precgui.runs.diagnosis.origin import forward_order
@@ -302,10 +303,12 @@ def _underflow(m: Measurements, score: float, table: RecordedRows, errors: Value
 
 
 def _vanishing(m: Measurements, finding: Finding) -> Finding:
-    """The finding as it is, or undecided where gradients vanish with the depth: few would reach the layers in FP32."""
+    """The finding as it is, or undecided where gradients vanish with the depth, so that few would reach the layers in
+    FP32, or where those that are lost are too small to move the weights."""
     fall = fall_per_layer(m)
     if fall is None:
-        return finding
+        blame = blame_of_small_gradients(m, finding.blame)
+        return replace(finding, blame=blame, evidence=(*finding.evidence, *blame.evidence))
     proof = Evidence(
         L_("rms(gradient of a layer) < 1/8 of the next layer's, layer by layer"), {"fall": fall},
         Sentence(

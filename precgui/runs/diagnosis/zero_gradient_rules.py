@@ -10,6 +10,7 @@ import numpy as np
 from precgui.runs.diagnosis.analysis import median, narrow_range, percent
 from precgui.runs.diagnosis.blame import blame_of_symptom, low_operations
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.fp32_outlook import blame_of_small_gradients
 from precgui.runs.diagnosis.measurements import Measurements, module_of
 from precgui.runs.diagnosis.origin import WHOLE
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -49,13 +50,13 @@ def zero_gradients(m: Measurements) -> Answer:
     reason, fix = _reason(m, flushed)
     blame = blame_of_symptom(m, L_("gradients of activations (record.activation_gradients_every)"))
     if flushed:
-        blame = BEYOND_RANGE
+        blame = blame_of_small_gradients(m, BEYOND_RANGE)
     elif zero_factors(m) and flushed is False:
         blame = Blame(False, L_("each of two factors is exactly zero, as it was before the first step"))
     title = Sentence("All gradients are zero: {reason}", reason=reason)
     return [
         Finding(
-            "zero-gradients", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, 0.9,
+            "zero-gradients", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof, *blame.evidence), fix, 0.9,
             "Micikevicius et al. 2018", config_change={"scaling.mode": "dynamic"} if flushed is not False else {},
             certainty="exact" if blame.answer is not None else "estimate", blame=blame,
         )

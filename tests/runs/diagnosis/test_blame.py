@@ -19,7 +19,7 @@ def first(events: list[Event], precision: str = "fp32", **facts: Any) -> Finding
 
 
 def repetition(finite: bool | None) -> dict[str, Any]:
-    own = {"step": 10, "finite": finite, "module": "b", "part": "forward", "why": "", "largest": 9e5}
+    own = {"step": 10, "finite": finite, "module": "b", "part": "forward", "why": "", "largest": 9e3}
     return {"fp32_repetition": {**own, "all": [own]}}
 
 
