@@ -29,6 +29,7 @@ from precgui.sentences import L_, Sentence
 
 _MOST_LEFT = 0.2  # share of the elements that may be in no optimizer
 _LOST = 0.05  # of the steps, to searches for the scale
+_FEWEST_SEARCHES = 3
 _UNSEEN = 0.02  # share of an average that a step changes, where it may be replaced in steps that are not recorded
 _FROZEN, _SLOW = 0.1, 0.5  # share of an average that a step changes: an error, a warning
 
@@ -368,7 +369,13 @@ def unused_scaler(m: Measurements) -> Answer:
 
 
 def _another_scaler(m: Measurements) -> Finding:
-    lost = float(m.skipped.mean())
+    lost, searches = float(m.skipped.mean()), _searches(m)
+    title = L_("The loop scales by another scaler than the recorder was given")
+    if searches >= _FEWEST_SEARCHES:
+        title = Sentence(
+            "The loop seems to make its loss scaler anew: {searches} times it skips steps until the scale is low",
+            searches=searches,
+        )  # fmt: skip
     proof = Evidence(
         L_("scaler.used = False, and gradients are unscaled in the first step"), {"used": "false", "skipped": lost},
         Sentence(
@@ -380,7 +387,7 @@ def _another_scaler(m: Measurements) -> Finding:
     return Finding(
         "unused-scaler",
         "warning" if lost > _LOST else "info",
-        L_("The loop scales by another scaler than the recorder was given"),
+        title,
         int(m.steps[0]),
         int(m.steps[-1]),
         (proof,),
@@ -393,6 +400,12 @@ def _another_scaler(m: Measurements) -> Finding:
         certainty="estimate",
         blame=IN_ANY_FORMAT,
     )
+
+
+def _searches(m: Measurements) -> int:
+    """How often two or more steps in a row were skipped, as a new scaler does that begins at a scale too high."""
+    begins = m.skipped & ~np.concatenate(([False], m.skipped[:-1]))
+    return int((begins[:-1] & m.skipped[1:]).sum())
 
 
 RULES = (

@@ -368,3 +368,14 @@ def test_that_all_steps_lost_to_a_raised_scale_count(octaves: int) -> None:
     scales = [2.0 ** (12 + (octaves + 1 - each if each else 0)) for each in lost]
     run = run_of(steps(FALLING, scale=scales, skipped=[float(each > 0) for each in lost]), "fp16-amp")
     assert ("scale-probing" in {found.rule for found in examine(run).problems}) is (octaves == 12)
+
+
+@pytest.mark.parametrize(("epochs", "anew"), [(5, True), (1, False)])
+def test_that_searches_for_a_scale_that_recur_tell_of_scalers_made_anew(epochs: int, anew: bool) -> None:
+    own = [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    skipped = own * epochs + [0.0] * (60 - len(own) * epochs)
+    facts = {"scaler": {"enabled": True, "used": False}, "census": {"operations": {
+        "_amp_foreach_non_finite_check_and_unscale_": {"fp32": 1}}}}  # fmt: skip
+    found = examine(run_of(steps([2.0] * 60, skipped=skipped), "fp16-amp", **facts))
+    [result] = [each for each in found.findings if each.rule == "unused-scaler"]
+    assert result.title.startswith("The loop seems to make its loss scaler anew: 5 times") is anew
