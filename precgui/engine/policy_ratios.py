@@ -1,4 +1,5 @@
-"""Ratios of a new and an old policy that are clipped around 1 and are none: differences of logarithms."""
+"""Ratios of a new and an old policy that are clipped around 1 and are none: differences of logarithms, or ratios of a
+policy to itself, whose gradients cancel."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from precgui.engine.watcher import OperationCall, Watcher
 
 _CENTRE = 1e-3  # distance of the middle of the limits from 1
 _CLIPPED = 0.9  # of the numbers are below: a policy that has just been asked has a ratio near 1, a difference near 0
+_SAME = 1e-6  # the largest difference of the logarithms of one policy, computed twice
 _KEEPING = {"sum", "mean", "clamp"}
 
 
@@ -23,6 +25,7 @@ class PolicyRatios(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self._differences = TensorMarks[bool]()  # of numbers that learn and others that do not
+        self._of_itself = TensorMarks[bool]()  # zeros, of two numbers that learn, and their exponential
 
     def observe(self, call: OperationCall) -> None:
         name, args, out, first = call.name, call.args, call.out, call.args[0]
@@ -30,13 +33,32 @@ class PolicyRatios(Watcher):
             return
         if name in ("sub", "rsub"):
             other = call.second
-            if isinstance(other, Tensor) and other.shape == first.shape and first.requires_grad != other.requires_grad:
-                self._differences[out] = True
+            if isinstance(other, Tensor) and other.shape == first.shape:
+                self._subtracted(first, other, out)
         elif self._differences.get(first):
             if name == "clamp" and (limits := _around_one(args, call.kwargs)) is not None:
                 self._clipped(first, call.module, *limits)
             elif name in _KEEPING or call.keeps_numbers:
                 self._differences[out] = True
+        elif (is_ratio := self._of_itself.get(first)) is not None:
+            if name == "clamp" and is_ratio and _around_one(args, call.kwargs) is not None:
+                self._note_itself(first, call.module)
+            elif name == "exp" or (name in _KEEPING and not is_ratio) or call.keeps_numbers:
+                self._of_itself[out] = is_ratio or name == "exp"
+
+    @torch.no_grad()
+    def _subtracted(self, first: Tensor, other: Tensor, out: Tensor) -> None:
+        if first.requires_grad != other.requires_grad:
+            self._differences[out] = True
+        elif first.requires_grad and out.numel() > 1 and float(out.abs().max()) <= _SAME:
+            self._of_itself[out] = False
+
+    def _note_itself(self, ratio: Tensor, module: str | None) -> None:
+        key = module, "itself"
+        if self._has_room(key):
+            self._rows[key] = {
+                "step": self._step, "count": self._steps_with(key), "of_itself": True, "numbers": ratio.numel()
+            }  # fmt: skip
 
     @torch.no_grad()
     def _clipped(self, first: Tensor, module: str | None, low: float, high: float) -> None:

@@ -364,6 +364,17 @@ def a_ratio_without_its_exponential(opened: Open) -> None:
     _improve(opened, lambda new, old: new - old)
 
 
+@fault("policy-ratio", "to itself", "detach")
+def a_ratio_of_a_policy_to_itself(opened: Open) -> None:
+    _improve(opened, lambda new, old: torch.exp(new - new.clone()))
+
+
+@healthy
+def a_ratio_to_the_same_policy_without_its_gradient(opened: Open) -> None:
+    """One update for each batch: the ratio is 1, and its derivative that of the new logarithm."""
+    _improve(opened, lambda new, old: torch.exp(new - new.detach()))
+
+
 @healthy
 def a_ratio_of_the_new_and_the_old_policy(opened: Open) -> None:
     _improve(opened, lambda new, old: torch.exp(new - old))

@@ -248,6 +248,8 @@ def policy_ratios(m: Measurements) -> Answer:
             "policy-ratio", L_("because no difference was seen in two steps that is clipped around 1, nearly all of it")
         )
     row, step = rows[0], whole(rows[0], "step")
+    if row.get("of_itself") is True:
+        return [_of_itself(m, row)]
     share, low, high = number(row, "share"), number(row, "low"), number(row, "high")
     proof = Evidence(
         L_("clamp(a - b, 1 - c, 1 + c), of which > 0.9 is below 1 - c; one of a and b learns"),
@@ -267,6 +269,28 @@ def policy_ratios(m: Measurements) -> Answer:
             "Schulman et al. 2017", certainty="exact", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
+
+
+def _of_itself(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    step, count, numbers = whole(row, "step"), whole(row, "count"), whole(row, "numbers")
+    proof = Evidence(
+        L_("clamp(exp(a - b), 1 - c, 1 + c) with a = b, and both a and b learn"),
+        {"step": step, "count": count, "numbers": numbers},
+        Sentence(
+            "In {count} of the steps that were looked at, the last one step {step}, all {numbers} ratios that are "
+            "clipped around 1 are exponentials of 0, the difference of two equal numbers that both have a gradient.",
+            step=step, count=count, numbers=numbers,
+        ),
+    )  # fmt: skip
+    return Finding(
+        "policy-ratio", "warning",
+        L_("The ratio of policies is that of a policy to itself: its gradients cancel, and it learns nothing"),
+        step, int(m.steps[-1]), (proof,),
+        L_(
+            "Keep the log-probabilities of the actions as they were when these were drawn, without a gradient "
+            "(old_log_probs.detach())."
+        ), 0.9, "Schulman et al. 2017", certainty="exact", blame=IN_ANY_FORMAT,
+    )  # fmt: skip
 
 
 def clipped_objective(m: Measurements) -> Answer:

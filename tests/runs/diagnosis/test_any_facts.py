@@ -139,7 +139,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "early_divisions": [{"step": 2, "scale": 16384.0, "parameters": 6}],
     "hidden_parameters": [{"parameters": 2, "elements": 64, "trained": 8, "modules": ["0"], "step": 8}],
     "untrained_parameters": [{"names": ["0.weight"], "parameters": 1, "step": 8}],
-    "policy_ratios": [{"step": 8, "count": 2, "share": 0.95, "low": 0.8, "high": 1.2, "numbers": 64}],
+    "policy_ratios": [{"step": 8, "count": 2, "share": 0.95, "low": 0.8, "high": 1.2, "numbers": 64},
+                      {"step": 8, "count": 2, "of_itself": True, "numbers": 64}],
     "heavy_dropouts": [{"module": "2", "probability": 0.9, "calls": 2, "step": 128}],
     "bounded_logits": [
         {"step": 8, "count": 2, "classes": 64, "size": 0.07, "factor": 0.07, "least": 4.02, "loss": 4.1}
