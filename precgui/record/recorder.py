@@ -101,7 +101,6 @@ class Recorder:
         facts = arguments.facts(model, self._device, scaler) | {"metric": asdict(measured)}
         tensors = tensor_count(model, copies) if config.record.tensors else 0
         started = RunStarted(0.0, *sizes, str(self._device), facts, tensors)
-        _abandon_steps_of_others()
         self._recording = self._opened(file, config, model, optimizers, started, copies)
         _abandon_at_exit(self)
         self._begin_first()
@@ -116,6 +115,7 @@ class Recorder:
         copies: Copies | None,
     ) -> ending.OpenRecord:
         """Open the hooks and, in the first process, the file and the sensors: all of them or, where one fails, none."""
+        _abandon_steps_of_others()
         first = distributed.rank() == 0
         with contextlib.ExitStack() as parts:
             self._watch = LoopWatch(
