@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,88 @@ def test_that_16_bits_are_not_blamed_for_what_fails_in_fp32_as_well(name: str, t
     assert low
     assert wide, "this training is sound in FP32"
     assert [each.rule for each in low if each.precision_is_to_blame is True] == []
+
+
+class OwnNorm(nn.Module):
+    """Squares in the format of its inputs; its offsets are zeros of two axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.offset = nn.Parameter(torch.ones(64, 1)), nn.Parameter(torch.zeros(64, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        apart = x - x.mean(1, keepdim=True)
+        return apart / (apart * apart).mean(1, keepdim=True).sqrt() * self.weight[:, 0] + self.offset[:, 0]
+
+
+def test_that_offsets_of_zero_behind_an_overflow_are_no_weights_that_begin_at_zero(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layers = (nn.Linear(20, 64), OwnNorm(), nn.ReLU(), nn.Linear(64, 64), OwnNorm(), nn.ReLU(), nn.Linear(64, 5))
+    low = recorded(tmp_path / "low.h5", HALF, model=nn.Sequential(*layers), amp=True, times=3000.0)
+    assert "zero-weights" not in [each.rule for each in low]
+    assert (low[0].rule, low[0].precision_is_to_blame) == ("hidden-overflow", True)
+
+
+class Compensated(torch.optim.Optimizer):
+    """SGD of weights in BF16 that keeps what rounding takes, in a state of any name."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], rate: float) -> None:
+        super().__init__(parameters, {"lr": rate})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                state = self.state[weight]
+                left = state["later"].float() if state else torch.zeros_like(weight, dtype=SINGLE)
+                wanted = left - group["lr"] * weight.grad.float()
+                old = weight.float()
+                weight.copy_(old + wanted)
+                state["later"] = (wanted - (weight.float() - old)).to(weight.dtype)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_that_updates_whose_rounding_is_kept_under_any_name_are_not_lost(kept: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = perceptron().to(BFLOAT16)
+    optimizer = Compensated(model.parameters(), 1e-3) if kept else torch.optim.SGD(model.parameters(), 1e-3)
+    numbers = torch.Generator().manual_seed(1)
+    with precgui.Recorder(tmp_path / "run.h5", model, optimizer) as recorder:
+        for _ in range(150):
+            inputs = torch.randn(64, 20, generator=numbers)
+            loss = F.cross_entropy(model(inputs.to(BFLOAT16)).float(), (inputs[:, :5]).argmax(1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    rules = [each.rule for each in diagnose(tmp_path / "run.h5") if each.is_problem]
+    assert ("stagnation" in rules) is not kept
+
+
+class Summing(nn.Module):
+    """Adds up what it reads, by weights that are applied again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads, self.keeps, self.tells = nn.Linear(1, 32), nn.Linear(32, 32), nn.Linear(32, 5)
+        nn.init.eye_(self.keeps.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = torch.zeros(len(x), 32)
+        for place in range(x.shape[1]):
+            state = torch.relu(self.reads(x[:, place : place + 1].abs()) + self.keeps(state))
+        tells: Tensor = self.tells(state)
+        return tells
+
+
+def test_that_gradients_that_explode_in_the_first_step_are_to_be_clipped(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    low = recorded(
+        tmp_path / "low.h5", SINGLE, model=Summing(), loss_of=lambda a, b: F.mse_loss(a[:, 0], b.float() * 50)
+    )
+    assert low[0].rule == "divergence"
+    assert "its gradients are too large from the first step on" in low[0].title
+    assert low[0].fix.startswith("Clip gradients")
 
 
 def seeded(model: Callable[[], nn.Module]) -> nn.Module:

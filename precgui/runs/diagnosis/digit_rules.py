@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from precgui.sentences import L_, Sentence
 _LIMITS = {True: (0.25, 0.4), False: (0.6, 0.8)}  # for adaptive optimizers, and for others
 _MOMENTUM_STEPS = 10  # steps after which momentum has nearly grown to its size
 _SAME_NORM = 0.01  # relative deviation of a copy in FP32
+_FEWEST_KEPT, _MOSTLY = 2, 0.5  # steps that were made in FP64; of them, and of what rounding takes in one
 _HISTOGRAMS = 5  # rows of them that are read
 _REMAINDERS = ("kahan", "compensation", "remainder", "residue", "lower_bits")  # in names of optimizer state
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
@@ -98,7 +100,18 @@ def compensated(m: Measurements) -> RuledOut | None:
                 kept_count=len(kept),
             ),
         )
+    if _is_kept_elsewhere(m):
+        return RuledOut("stagnation", L_("because what rounding takes from an update is kept elsewhere"))
     return None
+
+
+def _is_kept_elsewhere(m: Measurements) -> bool:
+    """Whether a copy of more digits or a remainder was seen to hold what rounding takes, in the steps made in FP64."""
+    updates = [row.get("updates") for row in m.fact_rows("exact_steps")]
+    seen = [
+        number(each, "kept_elsewhere") for each in updates if isinstance(each, Mapping) and "kept_elsewhere" in each
+    ]
+    return len(seen) >= _FEWEST_KEPT and sum(each > _MOSTLY for each in seen) > _MOSTLY * len(seen)
 
 
 @np.errstate(all="ignore")

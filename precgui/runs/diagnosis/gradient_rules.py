@@ -14,6 +14,7 @@ from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Find
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.diagnosis.setup_rules import initial_gains
 from precgui.runs.diagnosis.zero_gradient_rules import of_cleared, of_none, zero_factors
 from precgui.runs.recorded_facts import text, whole
 from precgui.sentences import L_, Sentence
@@ -125,12 +126,12 @@ def _zero_in_all_rows(gradients: RecordedRows) -> list[str]:
 def _always_zero(m: Measurements, gradients: RecordedRows) -> list[str]:
     """Parameters whose gradient is zero in every recorded step, where these are half of all or more.
 
-    Not where all are zero (see zero-gradients), nor in FP16, where numbers are lost below the range, unless weights are
-    zero, too.
+    Not where all are zero (see zero-gradients), nor in FP16, where numbers are lost below the range, unless all weights
+    of layers are zero, too.
     """
     if len(gradients.steps) < _FEWEST_ROWS or not m.finite_loss.all():
         return []
-    if narrow_range(m) and not zero_factors(m):
+    if narrow_range(m) and not _are_all_zero(m):
         return []
     written = _written_by_the_loop(m)
     names = [name for name in _zero_in_all_rows(gradients) if name not in written]
@@ -138,6 +139,12 @@ def _always_zero(m: Measurements, gradients: RecordedRows) -> list[str]:
         sizes = dict(zip(gradients.names, largest(gradients.stat("count"), 0).tolist(), strict=True))
     elements = sum(sizes[name] for name in names) >= 0.5 * sum(sizes.values())
     return names if len(names) < len(sizes) and (elements or 2 * len(names) >= len(sizes)) else []
+
+
+def _are_all_zero(m: Measurements) -> bool:
+    """Whether the matrices of all layers are zero throughout, so that each gradient is a product with zeros."""
+    matrices = initial_gains(m).keys()
+    return len(matrices) > 1 and matrices <= set(zero_factors(m))
 
 
 @np.errstate(all="ignore")

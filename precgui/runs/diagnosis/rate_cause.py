@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from precgui.runs.diagnosis.analysis import first_update, growth, lower_rate, replay, storage, update_ratios
+from precgui.runs.diagnosis.analysis import (
+    base_rate,
+    first_update,
+    growth,
+    is_adaptive,
+    lower_rate,
+    replay,
+    storage,
+    update_ratios,
+)
 from precgui.runs.diagnosis.blame import (
     blame_of,
     blame_of_symptom,
@@ -25,6 +34,8 @@ _FEWEST_BEFORE = 10  # steps
 _QUIET_UPDATE = 0.1  # of the weights' norm in one step
 _QUIET_NORM = 10.0  # times the median gradient norm
 _FAR_FROM_INF = 1000.0
+_EXPLODED = 100.0  # norm of the gradients of the first step
+_USUAL_RATE = 0.1  # of optimizers that make steps in proportion to the gradient: no higher one is
 LARGE_UPDATES = Blame(False, L_("steps as large as the weights were made of finite gradients, with weights in FP32"))
 
 KEEP_STATE = L_(
@@ -155,13 +166,32 @@ def _too_high_rate(m: Measurements, place: int, proof: Evidence, confidence: flo
     blame = blame_of_symptom(m, needs) if decided.answer is not False else decided
     if certain:
         blame = LARGE_UPDATES
-    fix = Sentence("Lower the learning rate to {rate:.3g} and warm it up.", rate=rate)
     coarse = is_state_coarse(m)
+    title, fix = _title_and_fix(m, rate, coarse=coarse)
     return Cause(
-        "divergence",
-        L_("the training diverged first: its steps are too large") if coarse
-        else L_("the training diverged first: the learning rate is too high"),
-        together(KEEP_STATE, fix) if coarse else fix, (proof, *decided.evidence), "",
+        "divergence", title, together(KEEP_STATE, fix) if coarse else fix, (proof, *decided.evidence), "",
         {"optimizer.lr": rate} if rate > 0 else {},
         confidence=confidence, certainty="estimate", blame=blame,
     )  # fmt: skip
+
+
+def _title_and_fix(m: Measurements, rate: float, *, coarse: bool) -> tuple[str, str]:
+    first = float(m.grad_norm[0]) if len(m.grad_norm) else 0.0
+    if first > _EXPLODED and base_rate(m) <= _USUAL_RATE and not is_adaptive(m):
+        return (
+            Sentence(
+                "the training diverged first: its gradients are too large from the first step on, with a norm of "
+                "{norm:.2g}",
+                norm=first,
+            ),
+            Sentence(
+                "Clip gradients (torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)), and look for targets or "
+                "losses of a large unit and for weights that are applied again and again; or lower the learning rate "
+                "to {rate:.3g}.",
+                rate=rate,
+            ),
+        )  # fmt: skip
+    fix = Sentence("Lower the learning rate to {rate:.3g} and warm it up.", rate=rate)
+    if coarse:
+        return L_("the training diverged first: its steps are too large"), fix
+    return L_("the training diverged first: the learning rate is too high"), fix
