@@ -107,6 +107,24 @@ def test_that_16_bits_are_not_blamed_for_what_fails_in_fp32_as_well(name: str, t
     assert [each.rule for each in low if each.precision_is_to_blame is True] == []
 
 
+def test_that_gradients_of_a_small_loss_are_lost_by_fp16_and_not_by_the_depth(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = perceptron()
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    with precgui.Recorder(tmp_path / "run.h5", model, optimizer) as recorder:
+        for _ in range(100):
+            inputs = torch.randn(64, 20)
+            optimizer.zero_grad()
+            with torch.autocast("cpu", HALF):
+                loss = 1e-5 * F.cross_entropy(model(inputs), inputs[:, :5].argmax(1))
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    found = diagnose(tmp_path / "run.h5")[0]
+    assert (found.rule, found.precision_is_to_blame) == ("gradient-underflow", True)
+    assert "vanish" not in found.title
+
+
 class OwnNorm(nn.Module):
     """Squares in the format of its inputs; its offsets are zeros of two axes."""
 

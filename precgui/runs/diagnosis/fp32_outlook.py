@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from precgui.runs.diagnosis.analysis import is_adaptive, median
+from precgui.runs.diagnosis.analysis import divides_by_gradients, is_adaptive, median, optimizer_of
 from precgui.runs.diagnosis.blame import finite_loss, repetition
 from precgui.runs.diagnosis.findings import Blame, Cause, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
@@ -41,7 +41,7 @@ def _large_in_fp32(m: Measurements, step: int) -> Evidence | None:
 
 def _outputs(m: Measurements, step: int) -> Evidence | None:
     row = repetition(m, step)
-    largest, limit = number(row, "largest"), _LARGE_OUTPUTS[is_adaptive(m)]
+    largest, limit = number(row, "largest"), _LARGE_OUTPUTS[_divides(m)]
     if row.get("finite") is not True or not largest > limit:
         return None
     return Evidence(
@@ -56,7 +56,7 @@ def _outputs(m: Measurements, step: int) -> Evidence | None:
 
 def _loss(m: Measurements, step: int) -> Evidence | None:
     value = _loss_beside(m, step)
-    if is_adaptive(m) or not value > _LARGE_LOSS:
+    if _divides(m) or not value > _LARGE_LOSS:
         return None
     return Evidence(
         Sentence("loss in FP32 > {limit:g}, steps in proportion to the gradient", limit=_LARGE_LOSS),
@@ -128,7 +128,7 @@ def blame_of_small_gradients(m: Measurements, blame: Blame) -> Blame:
     """`blame`, that of gradients which a format loses; undecided where FP32, which holds them, would hardly move the
     weights by them, because the optimizer makes steps in proportion to the gradient."""
     weights = m.table("weight")
-    if weights is None or is_adaptive(m):
+    if weights is None or _divides(m):
         return blame
     norms = dict(zip(weights.names, middle(weights.stat("l2"), 0).tolist(), strict=True))
     lost = [each for row in m.fact_rows("exact_steps") for each in rows_of(row.get("worst"))
@@ -144,3 +144,8 @@ def blame_of_small_gradients(m: Measurements, blame: Blame) -> Blame:
         ),
     )  # fmt: skip
     return replace(_SAME_IN_FP32, evidence=(proof,))
+
+
+def _divides(m: Measurements) -> bool:
+    """Whether the optimizer is of a kind that divides by the size of the gradients, whatever its epsilon is."""
+    return is_adaptive(m) or divides_by_gradients(optimizer_of(m)[0])

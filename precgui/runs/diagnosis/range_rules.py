@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,7 @@ from precgui.runs.recorded_facts import number, whole
 from precgui.sentences import L_, Sentence
 
 _EMPTY = 0.5  # of the recorded steps in which a layer gets next to no gradient
+_NEAR_END = 256.0  # times the smallest number of FP16
 _FEW = 4.0  # times the smallest number of FP16: a gradient below has one digit or two at most
 _UNDERFLOW_ERROR = 0.15  # of a gradient's L2 norm, lost to zeros and subnormals
 
@@ -306,7 +308,7 @@ def _vanishing(m: Measurements, finding: Finding) -> Finding:
     """The finding as it is, or undecided where gradients vanish with the depth, so that few would reach the layers in
     FP32, or where those that are lost are too small to move the weights."""
     fall = fall_per_layer(m)
-    if fall is None:
+    if fall is None or _are_all_small(m):
         blame = blame_of_small_gradients(m, finding.blame)
         return replace(finding, blame=blame, evidence=(*finding.evidence, *blame.evidence))
     proof = Evidence(
@@ -329,6 +331,15 @@ def _vanishing(m: Measurements, finding: Finding) -> Finding:
         ),
         config_change={}, certainty="estimate", blame=Blame(needs=L_("the same run in fp32")),
     )  # fmt: skip
+
+
+@np.errstate(all="ignore")
+def _are_all_small(m: Measurements) -> bool:
+    """Whether the gradients of no parameter are far above the end of FP16, so that it empties the first layers at any
+    fall."""
+    table = m.table("gradient")
+    most = float(largest(middle(table.stat("rms"), 0), 0)) if table is not None else math.inf
+    return most * median(m.scale) < _NEAR_END * FP16_SMALLEST
 
 
 def hidden_overflow(m: Measurements) -> Answer:
