@@ -53,6 +53,13 @@ def test_that_every_finding_has_a_row_and_every_picture_of_a_change_is_shown() -
     assert sum(size for name, size in kept.items() if name.startswith("F")) < 1_500_000
 
 
+def test_that_the_tests_and_benchmarks_that_prove_a_finding_exist() -> None:
+    table = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    named = {*re.findall(r"\b(?:tests|benchmarks|packaging)/[\w/.-]*\w", table)}
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 def test_that_pictures_older_than_their_sources_are_named_with_the_command_that_renews_them(
     pictures: ModuleType, tmp_path: Path
 ) -> None:
