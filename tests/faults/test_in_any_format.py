@@ -152,7 +152,7 @@ class Compensated(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": rate})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
             for weight in group["params"]:
                 state = self.state[weight]
