@@ -32,6 +32,7 @@ from precgui.engine.heavy_dropouts import HeavyDropouts
 from precgui.engine.hidden_parameters import HiddenParameters
 from precgui.engine.kept_statistics import KeptStatistics
 from precgui.engine.loss_arguments import LossArguments
+from precgui.engine.loss_operations import LossOperations
 from precgui.engine.loss_terms import LossTerms
 from precgui.engine.lost_channels import LostChannels
 from precgui.engine.lost_digits import LostDigits
@@ -107,7 +108,7 @@ class Watchers:
         self._masked, self.terms, self.sequences = MaskedRows(), UnusedTerms(model), SequenceAxes()
         self.objectives, self.discarded = ClippedObjectives(), DiscardedPasses(model, guard)
         self.exponents, arguments = ExponentSources(model), LossArguments()
-        self.singular = SingularSources()
+        self.singular, losses = SingularSources(), LossOperations()
         self._all: list[Watcher] = [
             self._cancellations, CoarseIntegers(model), BroadcastLosses(), self._lost_values, CoarseRoundings(model),
             RepeatedActivations(), HandQuantisers(model), quantised, self._finite, constants, FlatUnits(),
@@ -118,9 +119,10 @@ class Watchers:
             self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
             HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(), TermsWithoutGradient(),
             ShiftedTargets(), self.objectives, LostChannels(), RoundedDifferences(), RoundedRatios(), self.discarded,
+            losses,
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
-        self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments]
+        self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments, losses]
         self._inside: list[Watcher] = [self.hidden, products, axes]  # of those of the forward pass alone
         self._outside = [each for each in self._all if each not in (self._finite, *self._inside)]
         self._failed: list[Watcher] = []  # in this step: these are told nothing more of it

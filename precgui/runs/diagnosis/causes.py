@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.runs.diagnosis import origin
+from precgui.runs.diagnosis import loss_suspects, origin
 from precgui.runs.diagnosis.analysis import (
     FP16_LARGEST,
     narrow_range,
@@ -301,9 +301,12 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
             made_by=made_by(row),
         )
     returned = _returned(m.loss[place], origin.step, low if why is not None else "", recorded=recorded)
+    rows = loss_suspects.suspects(m, origin.step) if recorded and not row and vanished is None else []
+    seen = (*((why,) if why is not None else ()), *loss_suspects.evidence_of(rows, origin.step))
     return Cause(
-        "undefined-operation", returned, fix,
-        (proof, *((why,) if why is not None else ()), *decided.evidence), confidence=0.8,
+        "undefined-operation", loss_suspects.named(returned, rows, origin.step), loss_suspects.cure(fix, rows),
+        (proof, *seen, *decided.evidence),
+        confidence=0.8,
         certainty=decided.certainty, blame=decided,
     )  # fmt: skip
 
@@ -399,13 +402,14 @@ def _of_backward(m: Measurements, place: int) -> Cause:
             "undefined-operation", named.short, named.fix, (proof, named.evidence, *decided.evidence), named.module,
             confidence=0.9, certainty=named.certainty, blame=decided,
         )  # fmt: skip
+    is_last = result.module in origin.forward_order(m)[-1:] or origin.are_outputs_finite(m, step)
+    rows = loss_suspects.suspects(m, step) if in_loss or is_last else []
+    cure = _cure_of_derivative(edges, may_overflow=narrow_range(m) and result.infinite is not False)
+    short = Sentence("the derivative of {where} is not finite in step {step}", where=where, step=step)
     return Cause(
-        "undefined-operation", Sentence(
-            "the derivative of {where} is not finite in step {step}",
-            where=where, step=step,
-        ), _cure_of_derivative(edges, may_overflow=narrow_range(m) and result.infinite is not False),
-        (proof, *decided.evidence), "" if in_loss else result.module, confidence=0.8,
-        certainty="estimate" if low else "exact", blame=decided,
+        "undefined-operation", loss_suspects.named(short, rows, step), loss_suspects.cure(cure, rows),
+        (proof, *loss_suspects.evidence_of(rows, step), *decided.evidence), "" if in_loss else result.module,
+        confidence=0.8, certainty="estimate" if low else "exact", blame=decided,
     )  # fmt: skip
 
 

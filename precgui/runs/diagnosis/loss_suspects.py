@@ -1,0 +1,81 @@
+"""The operations of a loss that may have made it NaN or Inf in a step in which nobody looked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from precgui.runs.diagnosis.blame import noun_of, short_line
+from precgui.runs.diagnosis.findings import Evidence
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.recorded_facts import number, text, whole
+from precgui.sentences import L_, Sentence, together
+
+_MOST = 3
+
+
+def suspects(m: Measurements, step: int) -> list[Mapping[str, Any]]:
+    """Rows of `loss_operations`, the nearest to the end of its domain first; those alone that reached it in this step,
+    and in none before, where there are any."""
+    rows = [row for row in m.fact_rows("loss_operations") if text(row, "operation") and text(row, "line")]
+    if met := [row for row in rows if is_met(row, step)]:
+        return met[:1]
+    return sorted(rows, key=lambda row: number(row, "distance"))[:_MOST]
+
+
+def is_met(row: Mapping[str, Any], step: int) -> bool:
+    """Whether an operation was seen to be given numbers for which it is undefined, in this step first."""
+    return whole(row, "nearest") == step and number(row, "distance", math.inf) <= 0
+
+
+def evidence_of(rows: list[Mapping[str, Any]], step: int) -> tuple[Evidence, ...]:
+    """That these operations are undefined for some numbers; () without any."""
+    if not rows:
+        return ()
+    values: dict[str, float | int | str] = {
+        "operations": ", ".join(f"{text(row, 'operation')} {text(row, 'line')}" for row in rows)
+    }
+    formula = L_("operations between outputs and loss that are undefined for some numbers")
+    if is_met(rows[0], step):
+        met = Sentence(
+            "In step {step} {operation} is given numbers at or beyond the end of its domain.",
+            step=step, operation=placed(rows[0]),
+        )  # fmt: skip
+        return (Evidence(formula, values, met),)
+    each = [
+        Sentence("{operation} ({distance:.2g})", operation=placed(row), distance=number(row, "distance"))
+        for row in rows
+    ]
+    seen = Sentence(
+        "Step {step} was not looked at operation by operation. Between the outputs and the loss these are undefined "
+        "for some numbers; in brackets stands how near they came to these in other steps: {operations}.",
+        step=step, operations=together(*each, between=", "),
+    )  # fmt: skip
+    return (Evidence(formula, values, seen),)
+
+
+def named(short: str, rows: list[Mapping[str, Any]], step: int) -> str:
+    """The clause of a cause, with the operation where it was seen, or where there is one only."""
+    if len(rows) != 1:
+        return short
+    if is_met(rows[0], step):
+        return Sentence("{cause}: {operation} is undefined there", cause=short, operation=placed(rows[0]))
+    return Sentence("{cause}: suspect is {operation}", cause=short, operation=placed(rows[0]))
+
+
+def cure(fix: str, rows: list[Mapping[str, Any]]) -> str:
+    """The fix, with the lines to look at first."""
+    if not rows:
+        return fix
+    look = Sentence(
+        "Look first at {operations}: bound what is given to it, by a clamp or an epsilon.",
+        operations=together(*(placed(row) for row in rows), between=", "),
+    )  # fmt: skip
+    return together(look, fix)
+
+
+def placed(row: Mapping[str, Any]) -> str:
+    """The operation of a row at its line."""
+    operation, line = noun_of(text(row, "operation")), short_line(text(row, "line"))
+    return Sentence("{operation} at {line}", operation=operation, line=line)
