@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -69,18 +67,16 @@ def _least(distances: Tensor) -> float | None:
 @torch.no_grad()
 def _edge(call: OperationCall) -> Tensor | None:
     """The distances of the numbers of an operation from where it is undefined; None of one that is always defined."""
-    name, first, second = call.base, call.args[0], call.second
-    if name in _DIVISIONS:
-        return second.abs() if isinstance(second, Tensor) else None
-    if name == "pow":
-        return first.detach() if isinstance(second, int | float) and second < 1 and second != 0 else None
-    if name == "log1p":
-        return first.detach() + 1
-    if name in _AT_ZERO:
-        return first.detach()
-    if name in _AT_ONE:
-        return 1 - first.detach().abs()
-    if name in _NORMS:
-        out: Any = call.out
-        return out.detach() if isinstance(out, Tensor) else None
-    return None
+    name, first, second = call.base, call.args[0].detach(), call.second
+    result: Tensor | None = None
+    if name in _DIVISIONS and isinstance(second, Tensor):
+        result = second.abs()
+    elif name == "log1p":
+        result = first + 1
+    elif name in _AT_ZERO or (name == "pow" and isinstance(second, int | float) and second < 1 and second != 0):
+        result = first
+    elif name in _AT_ONE:
+        result = 1 - first.abs()
+    elif name in _NORMS and isinstance(call.out, Tensor):
+        result = call.out.detach()
+    return result

@@ -284,22 +284,7 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
         decided = blame_of_epsilon(vanished)
     elif vanished is not None:
         decided = replace(decided, evidence=(*decided.evidence, vanished))
-    fix = L_(
-        "Look at the targets of this step and at the loss: a mean over no element, the deviation of a single one, "
-        "log(0) or 0 / 0."
-    )
-    if decided.answer is not False and (why is not None or names):
-        fix = Sentence(
-            "Convert the outputs first, loss_function(outputs.float(), targets): suspect is {undefined_in}.",
-            undefined_in=undefined_in(m)[0],
-        )
-    if vanished is not None:
-        fix = cure_of_epsilon(epsilon_row(m))
-    if row:
-        fix = Sentence(
-            "Compute it in FP32 from before {made_by}, whose small results are 0 (or, near 1, are 1) in 16 bits.",
-            made_by=made_by(row),
-        )
+    fix = _cure_of_loss(m, row, vanished, in_16_bits=decided.answer is not False and (why is not None or bool(names)))
     returned = _returned(m.loss[place], origin.step, low if why is not None else "", recorded=recorded)
     rows = loss_suspects.suspects(m, origin.step) if recorded and not row and vanished is None else []
     seen = (*((why,) if why is not None else ()), *loss_suspects.evidence_of(rows, origin.step))
@@ -309,6 +294,26 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
         confidence=0.8,
         certainty=decided.certainty, blame=decided,
     )  # fmt: skip
+
+
+def _cure_of_loss(m: Measurements, row: Mapping[str, Any], vanished: Evidence | None, *, in_16_bits: bool) -> str:
+    """`row`: where 16 bits broke the loss, if that was seen; `vanished`: an epsilon that is zero."""
+    if row:
+        return Sentence(
+            "Compute it in FP32 from before {made_by}, whose small results are 0 (or, near 1, are 1) in 16 bits.",
+            made_by=made_by(row),
+        )
+    if vanished is not None:
+        return cure_of_epsilon(epsilon_row(m))
+    if in_16_bits:
+        return Sentence(
+            "Convert the outputs first, loss_function(outputs.float(), targets): suspect is {undefined_in}.",
+            undefined_in=undefined_in(m)[0],
+        )
+    return L_(
+        "Look at the targets of this step and at the loss: a mean over no element, the deviation of a single one, "
+        "log(0) or 0 / 0."
+    )
 
 
 def _returned(loss: float, step: int, low: str, *, recorded: bool) -> str:
@@ -390,8 +395,6 @@ def _of_backward(m: Measurements, place: int) -> Cause:
             blame=BEYOND_RANGE,
         )
     in_loss = result.place == "loss"
-    low = computes_in_16_bits(m)
-    where = L_("the loss function") if in_loss else result.module or L_("the backward pass")
     edges = infinite_derivatives(m) if in_loss or not result.module else ()
     decided = beside_fp64(m, step) or blame_of_symptom(m, needs=replay(m, step))
     named = broken_derivative(m, step, outputs_are_finite=origin.are_outputs_finite(m, step))
@@ -402,14 +405,21 @@ def _of_backward(m: Measurements, place: int) -> Cause:
             "undefined-operation", named.short, named.fix, (proof, named.evidence, *decided.evidence), named.module,
             confidence=0.9, certainty=named.certainty, blame=decided,
         )  # fmt: skip
-    is_last = result.module in origin.forward_order(m)[-1:] or origin.are_outputs_finite(m, step)
-    rows = loss_suspects.suspects(m, step) if in_loss or is_last else []
     cure = _cure_of_derivative(edges, may_overflow=narrow_range(m) and result.infinite is not False)
+    return _of_derivative(m, result, proof, decided, cure)
+
+
+def _of_derivative(m: Measurements, result: Origin, proof: Evidence, decided: Blame, cure: str) -> Cause:
+    """The derivative of the loss, or of a module, is not finite, and no watched step says why."""
+    step, in_loss = result.step, result.place == "loss"
+    is_last = in_loss or result.module in origin.forward_order(m)[-1:] or origin.are_outputs_finite(m, step)
+    rows = loss_suspects.suspects(m, step) if is_last else []
+    where = L_("the loss function") if in_loss else result.module or L_("the backward pass")
     short = Sentence("the derivative of {where} is not finite in step {step}", where=where, step=step)
     return Cause(
         "undefined-operation", loss_suspects.named(short, rows, step), loss_suspects.cure(cure, rows),
         (proof, *loss_suspects.evidence_of(rows, step), *decided.evidence), "" if in_loss else result.module,
-        confidence=0.8, certainty="estimate" if low else "exact", blame=decided,
+        confidence=0.8, certainty="estimate" if computes_in_16_bits(m) else "exact", blame=decided,
     )  # fmt: skip
 
 
