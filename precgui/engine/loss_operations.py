@@ -2,43 +2,77 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.shadow.origin import line_of_user
+from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
 
 _AT_ZERO = {"log", "log2", "log10", "sqrt", "rsqrt", "reciprocal"}  # of the operand
 _AT_ONE = {"acos", "asin", "atanh"}  # of its magnitude
 _NORMS = {"linalg_vector_norm", "norm", "std", "var"}  # at a result of 0 their derivative is undefined
 _DIVISIONS = {"div", "true_divide"}
+CTC = "_ctc_loss"
+_Key = tuple[str, str]  # operation and line
 
 
 class LossOperations(Watcher):
-    """Told of each operation outside of the optimizer; reads those outside of the model that a gradient passes.
+    """Told of each operation outside of the optimizer; reads those outside of the model that a gradient passes, or
+    whose results are joined to numbers that one passes, as targets and weights of a loss are.
 
     `distance` is that from the end of the domain, the least of the steps seen: of a divisor its least magnitude, of
-    a logarithm, root or power the least operand, of an angle 1 - max|x|, of a norm or deviation the least result.
+    a logarithm, root or power the least operand, of an angle 1 - max|x|, of a norm or deviation the least result, of a
+    CTC loss how many places more an input has than its targets need, and 1.
     """
 
     fact = "loss_operations"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._met: dict[_Key, tuple[float, str]] = {}  # in this step, by operations without a gradient
+        self._made_by = TensorMarks[frozenset[_Key]]()  # results of these, and what is computed from them
+
+    def begin(self, step: int) -> None:
+        super().begin(step)
+        self._met = {}
+
     def observe(self, call: OperationCall) -> None:
-        first = call.args[0]
         if call.module is not None:
             self._forget(call)
             return
-        if not isinstance(first, Tensor) or not torch.is_grad_enabled():
+        learns = any(each.requires_grad for each in call.tensors)
+        if found := self._found(call):
+            key, distance, low = found
+            if learns:
+                self._note(key, distance, low)
+            else:
+                self._met[key] = min(distance, self._met.get(key, found[1:])[0]), low
+        self._follow(call, found[0] if found else None, learns=learns)
+
+    def _follow(self, call: OperationCall, key: _Key | None, *, learns: bool) -> None:
+        """What is computed from results without a gradient, up to where these are joined to numbers with one."""
+        if self._step == 1:  # of which the forward pass of the whole model is not told apart
             return
+        keys = {each for tensor in call.tensors for each in self._made_by.get(tensor) or ()}
+        if learns:
+            for each in keys & self._met.keys():
+                self._note(each, *self._met.pop(each))
+        elif isinstance(call.out, Tensor) and (keys := keys | ({key} if key else set())):
+            self._made_by[call.out] = frozenset(keys)
+
+    def _found(self, call: OperationCall) -> tuple[_Key, float, str] | None:
+        """The operation at its line, its distance and its format; None of one that is defined for all numbers."""
         edge = _edge(call)
-        if edge is None or edge.is_complex() or not any(each.requires_grad for each in call.tensors):
-            return
-        line = line_of_user()
-        key = call.base, line.label
-        distance = _least(edge)
-        if line.number and distance is not None and self._has_room(key):
-            self._note(key, distance, dtype_name(first.dtype))
+        if edge is None or edge.is_complex():
+            return None
+        line, distance = line_of_user(), _least(edge)
+        if not line.number or distance is None:
+            return None
+        return (call.base, line.label), distance, dtype_name(call.args[0].dtype)
 
     def _forget(self, call: OperationCall) -> None:
         """Drop a row of the first step, which does not know where the forward pass of the whole model ends."""
@@ -47,7 +81,9 @@ class LossOperations(Watcher):
             if key in self._rows and self._rows[key]["step"] == 1:
                 del self._rows[key]
 
-    def _note(self, key: tuple[str, str], distance: float, low: str) -> None:
+    def _note(self, key: _Key, distance: float, low: str) -> None:
+        if not self._has_room(key):
+            return
         known = self._rows.get(key)
         is_nearer = known is None or distance < known["distance"]
         self._rows[key] = {
@@ -67,6 +103,8 @@ def _least(distances: Tensor) -> float | None:
 @torch.no_grad()
 def _edge(call: OperationCall) -> Tensor | None:
     """The distances of the numbers of an operation from where it is undefined; None of one that is always defined."""
+    if not call.args or not isinstance(call.args[0], Tensor):
+        return None
     name, first, second = call.base, call.args[0].detach(), call.second
     result: Tensor | None = None
     if name in _DIVISIONS and isinstance(second, Tensor):
@@ -77,6 +115,17 @@ def _edge(call: OperationCall) -> Tensor | None:
         result = first
     elif name in _AT_ONE:
         result = 1 - first.abs()
+    elif name == CTC:
+        result = _spare_places(*call.args[1:4])
     elif name in _NORMS and isinstance(call.out, Tensor):
         result = call.out.detach()
     return result
+
+
+def _spare_places(targets: Tensor, inputs: Any, lengths: Any) -> Tensor:
+    """By how many places each input is longer than its targets need, one between two equal ones included, and 1."""
+    places, wanted = torch.as_tensor(inputs).cpu(), torch.as_tensor(lengths).cpu()
+    if targets.dim() == 2:
+        counted = torch.arange(targets.shape[1] - 1)[None] + 1 < wanted[:, None]
+        wanted = wanted + ((targets[:, 1:] == targets[:, :-1]).cpu() & counted).sum(1)
+    return places - wanted + 1

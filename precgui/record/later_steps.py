@@ -68,6 +68,7 @@ from precgui.engine.torch_private import (
 )
 from precgui.engine.unit_decays import UnitDecays
 from precgui.engine.unleft_states import UnleftStates
+from precgui.engine.unscaled_again import UnscaledAgain
 from precgui.engine.unshifted_targets import UnshiftedTargets
 from precgui.engine.unused_terms import UnusedTerms
 from precgui.engine.watcher import Facts, OperationCall, Watcher
@@ -108,7 +109,7 @@ class Watchers:
         self._masked, self.terms, self.sequences = MaskedRows(), UnusedTerms(model), SequenceAxes()
         self.objectives, self.discarded = ClippedObjectives(), DiscardedPasses(model, guard)
         self.exponents, arguments = ExponentSources(model), LossArguments()
-        self.singular, losses = SingularSources(), LossOperations()
+        self.singular, losses, self.unscaled = SingularSources(), LossOperations(), UnscaledAgain()
         self._all: list[Watcher] = [
             self._cancellations, CoarseIntegers(model), BroadcastLosses(), self._lost_values, CoarseRoundings(model),
             RepeatedActivations(), HandQuantisers(model), quantised, self._finite, constants, FlatUnits(),
@@ -119,10 +120,17 @@ class Watchers:
             self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
             HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(), TermsWithoutGradient(),
             ShiftedTargets(), self.objectives, LostChannels(), RoundedDifferences(), RoundedRatios(), self.discarded,
-            losses,
+            losses, self.unscaled,
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
-        self._of_first_step: list[Watcher] = [self._cancellations, self.exponents, self.singular, arguments, losses]
+        self._of_first_step: list[Watcher] = [
+            self._cancellations,
+            self.exponents,
+            self.singular,
+            arguments,
+            losses,
+            self.unscaled,
+        ]
         self._inside: list[Watcher] = [self.hidden, products, axes]  # of those of the forward pass alone
         self._outside = [each for each in self._all if each not in (self._finite, *self._inside)]
         self._failed: list[Watcher] = []  # in this step: these are told nothing more of it
@@ -307,6 +315,7 @@ class LaterSteps:
         self.edits.stepped(optimizer)
         self.watchers.terms.stepping(optimizer)
         self.watchers.objectives.stepping(optimizer)
+        self.watchers.unscaled.stepping()
         if self._active:
             self._rewritten.stepping(optimizer)
             self._emptied.stepping(self._step, optimizer)

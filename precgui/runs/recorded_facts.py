@@ -39,6 +39,7 @@ _REASONS = {
     "rounded_activations": L_("nothing with a gradient was rounded to integers in the steps that were looked at"),
     "quantised_values": L_("no numbers were rounded to 8 bits or to integers in the steps that were looked at"),
     "loss_operations": L_("no operation of the loss was seen that is undefined for some numbers"),
+    "unscaled_again": L_("no gradients were seen that the scaler divided by its scale again"),
     "lost_channels": L_("no channels were rounded in one step for all of them in the steps that were looked at"),
     "finite_in_fp32": L_("no loss that 16 bits alone made NaN or Inf was seen in the steps that were looked at"),
     "loop_additions": L_("no sum in 16 bits was seen outside of the model in the steps that were looked at"),
@@ -104,7 +105,7 @@ _MOST_COUNTED = 2.0**53
 _OF_OWN_LOOPS = (
     "precision", "autocast", "loop", "scaler", "cancellation", "stored_updates", "integers", "broadcast_loss",
     "lost_values", "narrow_casts", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations",
-    "quantised_values", "lost_channels", "loop_additions", "loss_operations",
+    "quantised_values", "lost_channels", "loop_additions", "loss_operations", "unscaled_again",
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
     "reloaded_weights", "discarded_passes",
     "zero_state", "narrow_state", "early_divisions",

@@ -11,7 +11,6 @@ import numpy as np
 
 from precgui.runs.diagnosis.analysis import (
     base_rate,
-    first_update,
     is_adaptive,
     lower_rate,
     median,
@@ -29,30 +28,20 @@ from precgui.sentences import L_, Sentence, together
 _FEWEST_STEPS = 120
 _FIRST = 32  # the first step that is compared with a constant
 _LATE = 100  # one of the steps that are compared is this late
-_NO_BETTER = 0.995  # of the loss of the best constant: a model with less has learnt something
-_BEST = 0.97  # of the loss of a constant, for each of several losses that are added up
+NO_BETTER = 0.995  # of the loss of the best constant: a model with less has learnt something
+BEST = 0.97  # of the loss of a constant, for each of several losses that are added up
 LITTLE, _FLAT_MODULES = 0.9, 0.5  # the same where as large a share of the modules with a function are flat
 _FALL, _NOISE = 0.02, 1.5  # of the loss in the last quarter, and standard errors: with more the training goes on
-_ABOVE = 1.01  # of the loss of the best constant
+ABOVE = 1.01  # of the loss of the best constant
 _ALIKE = 0.02  # relative deviation of the factor between a recorded loss and that which was seen
 _WARMED_UP = 1.5  # times the median rate at the end: the rate still rises
 _MOVED = 0.1  # of the weights, by all updates together: with less the run may be short
-_JUMPED = 1.0  # of the weights, by one update
+JUMPED = 1.0  # of the weights, by one update
 _BURST, _SPIKE = 10.0, 2.0  # the largest loss, of that at the end: told as the cause, or as a hint
-_HIGH_RATE = 0.02  # of an optimizer like Adam, whose updates are of the size of the rate
-_LARGE_UPDATES = 0.01  # of the weights, median of the second half
 _FEWEST_OF_A_BATCH, _FEWEST_BATCHES = 16, 3
 _MORE_ALIKE = 0.5  # of what is possible: targets of one batch beyond those of all, as Wright's F
 _BEGUN, _OFTEN = 2, 3  # the first step that is looked at; times that a class was forgotten
 _FEWEST_CLASSES = 4  # equal scores for fewer are too near to those of a half-learnt class
-_RISE, _NOTICED = 0.03, 4.0  # of the loss above its least quarter, and standard errors
-_FIRST_STEPS, _LEAPT = 10, 1.5  # steps, and the largest loss of these over that before any update
-# Ten steps in one direction that raise a loss to 10 times that of a constant: as many in all directions, which go the
-# root of 10 as far, raise it by about as much as it is. Steps as large as half of the first weights: after four of them
-# no weight is where it was.
-_FAR_LEAPT, _FAR_LEFT = 10.0, 0.3
-_FAR_MOVED, _FAR_MOVED_LEFT = 0.5, 0.5
-_STAYS = 0.5  # of the rate, median of the second half
 
 
 @dataclass(frozen=True)
@@ -100,17 +89,17 @@ def chance_of(m: Measurements) -> Chance | None:
     )  # fmt: skip
 
 
-def is_at_chance(m: Measurements, least: float = _NO_BETTER) -> bool:
+def is_at_chance(m: Measurements, least: float = NO_BETTER) -> bool:
     """Whether the model had at least this share of the loss of a constant in the steps that were compared, and the loss
     has not fallen since. Not while the rate is warmed up."""
     found = chance_of(m)
     if found is None or found.loss < least * found.constant or m.lr[-1] > _WARMED_UP * median(m.lr):
         return False
-    if found.best < min(_BEST, least) or found.late < LITTLE * found.constant:
+    if found.best < min(BEST, least) or found.late < LITTLE * found.constant:
         return False
     before, late = m.loss[m.n // 4 : -(m.n // 4)], m.loss[-(m.n // 4) :]
     noise = float(np.sqrt(before.var() / len(before) + late.var() / len(late)))
-    least = _FALL * before.mean() if found.loss < _ABOVE * found.constant else 0.0  # on its way to chance from above
+    least = _FALL * before.mean() if found.loss < ABOVE * found.constant else 0.0  # on its way to chance from above
     return bool(late.mean() >= before.mean() - max(least, _NOISE * noise))
 
 
@@ -122,10 +111,10 @@ def flat_at_chance(m: Measurements, functions: tuple[str, ...], share: float) ->
     rows = [row for row in m.fact_rows("flat_units") if row.get("function") in functions]
     known = tuple((str(row.get("module")), number(row, "share")) for row in rows if number(row, "share") >= share)
     every = max((whole(row, "of") for row in rows), default=0)
-    return known if known and is_at_chance(m, LITTLE if len(known) >= _FLAT_MODULES * every else _NO_BETTER) else ()
+    return known if known and is_at_chance(m, LITTLE if len(known) >= _FLAT_MODULES * every else NO_BETTER) else ()
 
 
-def chance_proof(m: Measurements, least: float = _NO_BETTER) -> tuple[Evidence, ...]:
+def chance_proof(m: Measurements, least: float = NO_BETTER) -> tuple[Evidence, ...]:
     """The proof that the model has at least this share of the loss of a constant; () where that is not so."""
     found = chance_of(m)
     if found is None or not is_at_chance(m, least):
@@ -171,7 +160,7 @@ def _near_chance(m: Measurements, found: Chance) -> list[Finding] | None:
     No fault by itself: a training may be slow, or have little to learn.
     """
     least = min(found.loss, found.late) / found.constant
-    if min(least, found.best) < _BEST or found.late > _ABOVE * found.constant:  # above: on its way to that level
+    if min(least, found.best) < BEST or found.late > ABOVE * found.constant:  # above: on its way to that level
         return None
     if m.lr[-1] > _WARMED_UP * median(m.lr) or _way_moved(m)[1] < _MOVED:
         return None
@@ -229,7 +218,7 @@ def chance_level(m: Measurements) -> Answer:
         )  # fmt: skip
     largest = float(known.max())
     burst = float(m.loss.max()) / float(m.loss[-(m.n // 4) :].mean())
-    jumped = largest > _JUMPED and burst > _BURST and not is_state_coarse(m)
+    jumped = largest > JUMPED and burst > _BURST and not is_state_coarse(m)
     proof = Evidence(
         "|update| / |weights|", {"largest": largest, "typical": median(known), "grad_norm": median(norms)},
         Sentence(
@@ -333,7 +322,7 @@ class _Forgotten:
     @property
     def is_at_chance(self) -> bool:
         """Whether nothing was learnt; False of two classes: a judge of true and false is there when all is well."""
-        return self.classes > 2 and self.late >= _BEST * self.equal
+        return self.classes > 2 and self.late >= BEST * self.equal
 
 
 def _forgotten_of(m: Measurements, order: _Order) -> _Forgotten | None:
@@ -421,107 +410,7 @@ def _come_sorted(m: Measurements, order: _Order, found: _Forgotten) -> Finding:
     )  # fmt: skip
 
 
-@np.errstate(all="ignore")
-def rate_too_high(m: Measurements) -> Answer:
-    """A loss of fixed targets that rises again, under an optimizer like Adam at a rate far above the usual one."""
-    found = chance_of(m)
-    if found is None or not is_adaptive(m):
-        return None
-    ratios = update_ratios(m)[1]
-    rate, typical = base_rate(m), median(ratios[len(ratios) // 2 :])
-    quarters = np.array_split(m.loss, 4)
-    least = min(quarters[:3], key=np.mean)
-    late, lowest = float(quarters[3].mean()), float(least.mean())
-    rise = late / lowest - 1
-    noise = float(np.sqrt(least.var() / len(least) + quarters[3].var() / len(quarters[3])))
-    risen = rise > _RISE and late - lowest > _NOTICED * noise
-    if not (rate >= _HIGH_RATE and typical > _LARGE_UPDATES and risen):
-        thrown = _thrown_away(m, found, rate)
-        return (
-            [thrown]
-            if thrown is not None
-            else RuledOut(
-                "rate-too-high",
-                Sentence(
-                    "because a step changes the weights by {typical} at a rate of {rate:.3g}, and the loss ends at "
-                    "{late:.3g} times that of its least quarter",
-                    typical=percent(typical),
-                    rate=rate,
-                    late=late / lowest,
-                ),
-            )
-        )
-    proof = Evidence(
-        L_("rate >= 0.02, |update| / |weights| > 0.01, and a loss that rises by > 3 % and 4 standard errors"),
-        {"rate": rate, "update": typical, "loss_least": lowest, "loss_last": late, "standard_error": noise},
-        Sentence(
-            "At a rate of {rate:.3g} a step changes the weights by {typical} of their norm; the mean loss of a "
-            "quarter of the steps fell to {lowest:.4g} and rose to {late:.4g} again.",
-            rate=rate, typical=percent(typical), lowest=lowest, late=late,
-        ),
-        "loss", m.series_of(m.loss),
-    )  # fmt: skip
-    return [
-        Finding(
-            "rate-too-high", "warning", L_("The learning rate is too high: the loss rises again"), int(m.steps[0]),
-            int(m.steps[-1]), (proof,),
-            L_("Lower the rate to 0.001, as is usual for optimizers like Adam, and warm it up."),
-            0.75, "Kingma and Ba 2015", config_change={"optimizer.lr": 1e-3}, certainty="estimate",
-             blame=blame_of_symptom(m),
-        )
-    ]  # fmt: skip
-
-
-def _moves(m: Measurements) -> float:
-    """The median update of the second half, of the norm of the weights before the first one."""
-    updates, weights = m.table("update"), m.table("weight")
-    if updates is None or weights is None or not len(weights.total_l2):
-        return 0.0
-    late = updates.total_l2[updates.steps > m.steps[m.n // 2]]
-    return median(late) / max(float(weights.total_l2[0]), 1e-30) if len(late) else 0.0
-
-
-def _thrown_away(m: Measurements, found: Chance, rate: float) -> Finding | None:
-    """A first update as large as the weights that it began with, at a rate that stays, and a loss which that raised and
-    which has not come far below that of a constant since."""
-    began, first = first_update(m), float(m.loss[0]) / found.unit
-    highest = float(m.loss[:_FIRST_STEPS].max()) / found.unit
-    leapt = highest / max(first, found.constant)
-    if began is None or not began[1] >= _JUMPED or not leapt > _LEAPT:
-        return None
-    least = _FAR_LEFT if leapt >= _FAR_LEAPT else _FAR_MOVED_LEFT if _moves(m) >= _FAR_MOVED else LITTLE
-    stays = rate >= _HIGH_RATE and median(m.lr[m.n // 2 :]) >= _STAYS * rate
-    if not stays or not found.late >= least * found.constant:
-        return None
-    step, ratio = began
-    proof = Evidence(
-        Sentence(
-            "rate >= 0.02 that stays, |first update| >= |weights|, loss in the first 10 steps >= {leapt:g} times and "
-            "at the end >= {least:g} times that of the best constant answer",
-            leapt=_FAR_LEAPT if leapt >= _FAR_LEAPT else _LEAPT, least=least,
-        ),
-        {"rate": rate, "update": ratio, "loss_first": first, "loss_highest": highest, "constant": found.constant,
-         "late": found.late},
-        Sentence(
-            "At a rate of {rate:.3g} the update of step {step} was {ratio:.3g} times as large as the weights before "
-            "it (L2 norms): the loss rose from {first:.4g} to {highest:.4g}. It ends at {late:.4g}, where the same "
-            "answer to all inputs has {constant:.4g}.",
-            rate=rate, step=step, ratio=ratio, first=first, highest=highest, late=found.late, constant=found.constant,
-        ),
-        "loss", m.series_of(m.loss),
-    )  # fmt: skip
-    return Finding(
-        "rate-too-high", "warning",
-        L_("The learning rate is too high: the first step replaced the weights, and little is learnt"), step,
-        int(m.steps[-1]), (proof,),
-        L_("Lower the rate to 0.001, as is usual for optimizers like Adam, and warm it up."),
-        0.8, "Kingma and Ba 2015", config_change={"optimizer.lr": 1e-3}, certainty="estimate",
-        blame=blame_of_symptom(m),
-    )  # fmt: skip
-
-
 RULES = (
     Rule("sorted-batches", "C", L_("Has each batch several classes?"), sorted_batches),
-    Rule("rate-too-high", "C", L_("Does the rate let the loss fall?"), rate_too_high),
     Rule("chance-level", "C", L_("Is the model better than one answer for all inputs?"), chance_level),
 )

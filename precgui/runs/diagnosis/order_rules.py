@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from precgui.runs.recorded_facts import number, whole
 from precgui.sanitize import one_line
 from precgui.sentences import L_, Sentence
 
-_FEWEST_STEPS = 2  # that were watched, in which gradients were scaled too late
+_FEWEST_STEPS = 2  # that were watched, in which gradients were scaled too late, or unscaled again
 _FEWEST_ROUNDS, _OPPOSED = 5, 0.8  # of two optimizers that were compared; share in which they oppose each other
 _FEWEST_EVALUATIONS = 2
 _LEARNT = 0.9  # times the first loss: with less at the end the training goes well
@@ -63,7 +64,9 @@ def stale_casts(m: Measurements) -> Answer:
 
 def unscaled_twice(m: Measurements) -> Answer:
     """Gradients that the scaler has divided by the scale are divided by it again by the loop."""
-    twice = m.fact("loop").get("unscaled_twice")
+    twice, again = m.fact("loop").get("unscaled_twice"), m.fact_rows("unscaled_again")
+    if m.own_loop and m.n and again and whole(again[0], "count") >= _FEWEST_STEPS:
+        return [_unscaled_again(m, again[0])]
     if not m.own_loop or twice is None or not m.n:
         return None
     if not twice:
@@ -93,6 +96,30 @@ def unscaled_twice(m: Measurements) -> Answer:
             0.97, "torch.amp documentation, working with unscaled gradients", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
+
+
+def _unscaled_again(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    step, tensors, count = whole(row, "step"), whole(row, "tensors"), whole(row, "count")
+    proof = Evidence(
+        L_("the scaler divides the same gradients by its scale twice before the optimizer steps"),
+        {"step": step, "tensors": tensors, "of": whole(row, "of"), "count": count},
+        Sentence(
+            "In {count} of the steps that were looked at, the last one step {step}, the scaler unscaled {tensors} of "
+            "{of} gradients that it had unscaled before, and that were neither used nor cleared in between.",
+            count=count, step=step, tensors=tensors, of=whole(row, "of"),
+        ),
+        "grad_norm", m.series_of(m.grad_norm),
+    )  # fmt: skip
+    return Finding(
+        "unscaled-twice", "error",
+        L_("Gradients that are accumulated are divided by the loss scale again in each micro-step"),
+        int(m.steps[0]), int(m.steps[-1]), (proof,),
+        L_(
+            "Call scaler.unscale_(optimizer), scaler.step(optimizer) and scaler.update() once, behind the last "
+            "backward pass of the step."
+        ),
+        0.95, "torch.amp documentation, gradient accumulation", blame=IN_ANY_FORMAT,
+    )  # fmt: skip
 
 
 def unscaled_roots(m: Measurements) -> Answer:

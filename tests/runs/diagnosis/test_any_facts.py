@@ -96,6 +96,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
                           "lost": 0.9, "largest": 9.0, "lowest": 0.0, "highest": 1.0}],
     "loss_operations": [{"operation": "log", "line": "a.py:3", "format": "fp32", "distance": 0.01, "nearest": 2,
                          "step": 8, "count": 2}],
+    "unscaled_again": [{"step": 8, "count": 2, "tensors": 4, "of": 4}],
     "lost_channels": [{"module": "0", "weights": False, "steps": _each_step(
         {"channels": 12, "lost": 11, "largest": 1600.0, "usual": 3.0, "step_size": 12.6})}],
     "finite_in_fp32": [
