@@ -54,7 +54,7 @@ class LossOperations(Watcher):
         self._follow(call, found[0] if found else None, learns=learns)
 
     def _follow(self, call: OperationCall, key: _Key | None, *, learns: bool) -> None:
-        """What is computed from results without a gradient, up to where these are joined to numbers with one."""
+        """Follow results without a gradient, and what is computed from them, to where they join numbers with one."""
         if self._step == 1:  # of which the forward pass of the whole model is not told apart
             return
         keys = {each for tensor in call.tensors for each in self._made_by.get(tensor) or ()}

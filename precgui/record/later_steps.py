@@ -91,7 +91,10 @@ _BETWEEN = frozenset(4**power for power in range(3, 13))  # 64, 256 ...: where a
 
 
 class Watchers:
-    """All that is told of the operations of a step. A new one is a subclass of `Watcher` and a part of `_all`."""
+    """All that is told of the operations of a step.
+
+    A new one is a subclass of `Watcher`, and a part of `_alone` or, where others ask it, of `_all`.
+    """
 
     def __init__(self, model: nn.Module, guard: Guard) -> None:
         self._model, self._weights = weakref.ref(model), frozenset[int]()
@@ -111,16 +114,10 @@ class Watchers:
         self.exponents, arguments = ExponentSources(model), LossArguments()
         self.singular, losses, self.unscaled = SingularSources(), LossOperations(), UnscaledAgain()
         self._all: list[Watcher] = [
-            self._cancellations, CoarseIntegers(model), BroadcastLosses(), self._lost_values, CoarseRoundings(model),
-            RepeatedActivations(), HandQuantisers(model), quantised, self._finite, constants, FlatUnits(),
-            UnshiftedTargets(), products, ranges, axes, self.hidden, self.exponents, self.singular, arguments,
-            ShortData(model),
-            self._masked, UnitDecays(self.stored.created_memory), ComparedScores(model),
-            MixedAxes(), LossTerms(), UnleftStates(constants.is_made, targets.target), targets, KeptStatistics(),
-            self.terms, self.sequences, PolicyRatios(), EarlyDivisions(model),
-            HeavyDropouts(), BoundedLogits(), CutSamples(), ForeignSamples(), TermsWithoutGradient(),
-            ShiftedTargets(), self.objectives, LostChannels(), RoundedDifferences(), RoundedRatios(), self.discarded,
-            losses, self.unscaled,
+            self._cancellations, self._lost_values, quantised, self._finite, constants, products, ranges, axes,
+            self.hidden, self.exponents, self.singular, arguments, self._masked, UnitDecays(self.stored.created_memory),
+            UnleftStates(constants.is_made, targets.target), targets, self.terms, self.sequences, self.objectives,
+            self.discarded, losses, self.unscaled, *_alone(model),
         ]  # fmt: skip
         self._of_optimizers: list[Watcher] = [quantised, self.rounding]  # these are told of their operations, too
         self._of_first_step: list[Watcher] = [
@@ -241,6 +238,17 @@ class Watchers:
             for name, rows in each.facts().items():
                 every[name] = [*every.get(name, []), *rows]
         return every | {"loop_additions": self._additions}
+
+
+def _alone(model: nn.Module) -> list[Watcher]:
+    """Those that are told of operations and of nothing else."""
+    return [
+        BoundedLogits(), BroadcastLosses(), CoarseIntegers(model), CoarseRoundings(model), ComparedScores(model),
+        CutSamples(), EarlyDivisions(model), FlatUnits(), ForeignSamples(), HandQuantisers(model), HeavyDropouts(),
+        KeptStatistics(), LossTerms(), LostChannels(), MixedAxes(), PolicyRatios(), RepeatedActivations(),
+        RoundedDifferences(), RoundedRatios(), ShiftedTargets(), ShortData(model), TermsWithoutGradient(),
+        UnshiftedTargets(),
+    ]  # fmt: skip
 
 
 class LaterSteps:

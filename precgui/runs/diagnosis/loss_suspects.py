@@ -25,7 +25,12 @@ def suspects(m: Measurements, step: int) -> list[Mapping[str, Any]]:
     rows = [row for row in rows if text(row, "operation") == _CTC or text(row, "line") not in whole_losses]
     if met := [row for row in rows if is_met(row, step)]:
         return met[:1]
-    return sorted(rows, key=lambda row: number(row, "distance"))[:_MOST]
+    return sorted(rows, key=_nearness)[:_MOST]
+
+
+def _nearness(row: Mapping[str, Any]) -> tuple[float, bool]:
+    """The distance in three digits; a division comes behind the root or the deviation that it divides by."""
+    return float(f"{number(row, 'distance'):.3g}"), text(row, "operation") == "div"
 
 
 def _overflown(m: Measurements, step: int) -> Mapping[str, Any]:
