@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -75,3 +76,38 @@ def test_that_two_steps_of_optimizers_in_one_recorded_step_are_left_alone(tmp_pa
                 scaler.update()
             recorder.step(loss)
     assert [each for each in diagnose(tmp_path / "run.h5") if each.rule == "unscaled-twice"] == []
+
+
+class Wrapping:
+    """An optimizer around another one, as of a schedule."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.inner.param_groups
+
+
+@pytest.mark.parametrize("wraps", [True, False])
+def test_that_a_scaler_that_is_given_a_wrapper_once_divides_twice(wraps: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 5))
+    inner = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    outer: Any = Wrapping(inner) if wraps else inner
+    scaler = torch.amp.GradScaler("cpu")
+    with precgui.Recorder(tmp_path / "run.h5", model, inner, scaler) as recorder:
+        for _ in range(80):
+            inputs = torch.randn(64, 20)
+            inner.zero_grad()
+            with torch.autocast("cpu", torch.float16):
+                loss = F.cross_entropy(model(inputs).float(), inputs[:, :5].argmax(1))
+            scaler.scale(loss).backward()
+            scaler.unscale_(outer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(inner)
+            scaler.update()
+            recorder.step(loss)
+    found = [each for each in diagnose(tmp_path / "run.h5") if each.is_problem]
+    assert [each.rule for each in found] == (["unscaled-twice"] if wraps else [])
+    assert not wraps or found[0].fix.startswith("Give scaler.unscale_ and scaler.step the same optimizer")

@@ -27,7 +27,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "left-in-evaluation": ("divergence", "rising-loss", "over-fitting"),
     "clipped-after-step": _CLIMBS,
     "stepped-twice": _CLIMBS,
-    "unscaled-twice": ("no-progress", "gradient-underflow", "epsilon-vanishes"),
+    "unscaled-twice": ("clip-before-unscale", "no-progress", "gradient-underflow", "epsilon-vanishes"),
     "skipped-but-changed": (*_NOT_FINITE, "divergence", "scale-collapse"),
     "unbounded-loss": (*_NOT_FINITE, "divergence", "forward-overflow", "exponential-overflow", "dead-units"),
     "exponential-overflow": (

@@ -110,13 +110,19 @@ def _unscaled_again(m: Measurements, row: Mapping[str, Any]) -> Finding:
         ),
         "grad_norm", m.series_of(m.grad_norm),
     )  # fmt: skip
+    accumulated = median(m.backward_passes) > 1
     return Finding(
         "unscaled-twice", "error",
-        L_("Gradients that are accumulated are divided by the loss scale again in each micro-step"),
+        L_("Gradients that are accumulated are divided by the loss scale again in each micro-step") if accumulated
+        else L_("Gradients are divided by the loss scale twice"),
         int(m.steps[0]), int(m.steps[-1]), (proof,),
         L_(
             "Call scaler.unscale_(optimizer), scaler.step(optimizer) and scaler.update() once, behind the last "
             "backward pass of the step."
+        )
+        if accumulated else L_(
+            "Give scaler.unscale_ and scaler.step the same optimizer, not once a wrapper and once the optimizer inside "
+            "it, and call scaler.update() behind both: the scaler knows by the object what it has divided."
         ),
         0.95, "torch.amp documentation, gradient accumulation", blame=IN_ANY_FORMAT,
     )  # fmt: skip
