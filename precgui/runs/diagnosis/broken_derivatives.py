@@ -94,6 +94,14 @@ def _of_masked_rows(m: Measurements, step: int) -> BrokenDerivative | None:
     )  # fmt: skip
 
 
+def line_that_16_bits_broke(m: Measurements, step: int) -> str:
+    """The line whose derivative was the first that was NaN or Inf in a step, and is finite in FP64; '' without one."""
+    row = next((each for each in m.fact_rows("exact_steps") if each.get("step") == step), {})
+    cause = row.get("cause")
+    place = cause.get("first_nonfinite") if isinstance(cause, Mapping) and cause.get("blame") is True else None
+    return text(place, "line") if isinstance(place, Mapping) and place.get("backward") is True else ""
+
+
 def _of_exact_step(m: Measurements, step: int) -> BrokenDerivative | None:
     """The operation that made the first NaN or Inf of the step that was computed in FP64, too, and gives it there."""
     rows = [row for row in m.fact_rows("exact_steps") if row.get("step") == step and row.get("finite") is False]

@@ -35,7 +35,7 @@ from precgui.runs.diagnosis.blame import (
     undefined_in,
     vanished_epsilon,
 )
-from precgui.runs.diagnosis.broken_derivatives import broken_derivative
+from precgui.runs.diagnosis.broken_derivatives import broken_derivative, line_that_16_bits_broke
 from precgui.runs.diagnosis.cast_cause import beyond_16_bits, casts_of_data, narrow_data, of_cast, of_data
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Cause, Evidence
 from precgui.runs.diagnosis.forward_cause import culprit, of_exponent, of_forward
@@ -412,6 +412,13 @@ def _of_backward(m: Measurements, place: int) -> Cause:
 def _of_derivative(m: Measurements, result: Origin, proof: Evidence, decided: Blame, cure: str) -> Cause:
     """The derivative of the loss, or of a module, is not finite, and no watched step says why."""
     step, in_loss = result.step, result.place == "loss"
+    if line := line_that_16_bits_broke(m, step):
+        short = Sentence("the derivative of the operation at {line} is not finite in step {step}", line=line, step=step)
+        low = L_("Compute this line in FP32 (.float() before it, or autocast disabled around it).")
+        return Cause(
+            "undefined-operation", short, together(low, cure), (proof, *decided.evidence),
+            "" if in_loss else result.module, confidence=0.9, certainty=decided.certainty, blame=decided,
+        )  # fmt: skip
     is_last = in_loss or result.module in origin.forward_order(m)[-1:] or origin.are_outputs_finite(m, step)
     rows = loss_suspects.suspects(m, step) if is_last else []
     where = L_("the loss function") if in_loss else result.module or L_("the backward pass")

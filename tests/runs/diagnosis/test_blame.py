@@ -145,3 +145,20 @@ def test_that_a_symptom_is_no_matter_of_formats_only_in_fp32(precision: str) -> 
     found = next(each for each in diagnose(run_of(events, precision)) if each.rule == "dead-units")
     assert found.precision_is_to_blame is (False if precision == "fp32" else None)
     assert bool(found.blame.proof) is (precision == "fp32") and bool(found.needs) is (precision != "fp32")
+
+
+@pytest.mark.parametrize("blame", [True, None])
+def test_that_the_line_whose_derivative_only_16_bits_break_is_named(blame: bool | None) -> None:
+    n = 20
+    scales = [2.0 ** (16 - place) for place in range(n)]
+    events = [
+        *steps([2.0] * n, scale=scales, skipped=[1.0] * n, grad_norm=[math.nan] * n),
+        *(Incident(0.1, step, "nonfinite_gradient", "warning", "gradients", "a.weight") for step in range(1, n + 1)),
+    ]
+    place = {"operation": "mul.Tensor", "module": "a", "line": "a.py:3", "backward": True}
+    cause = {"blame": blame, "message": "mul at a.py:3 (backward) gave NaN or Inf", "first_nonfinite": place}
+    row = {"step": 1, "finite": False, "finite_in_fp64": True, "cause": cause}
+    found = first(events, "fp16-amp", exact_steps={"all": [row]})
+    assert ("the derivative of the operation at a.py:3 is not finite in step 1" in found.title) is (blame is True)
+    assert found.precision_is_to_blame is blame
+    assert found.fix.startswith("Compute this line in FP32") is (blame is True)
