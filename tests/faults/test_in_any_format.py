@@ -203,7 +203,7 @@ def test_that_gradients_that_explode_in_the_first_step_are_to_be_clipped(tmp_pat
         tmp_path / "low.h5", SINGLE, model=Summing(), loss_of=lambda a, b: F.mse_loss(a[:, 0], b.float() * 50)
     )
     assert low[0].rule == "divergence"
-    assert "its gradients are too large from the first step on" in low[0].title
+    assert "at this learning rate its gradients are too large from the first step on" in low[0].title
     assert low[0].fix.startswith("Clip gradients")
 
 

@@ -180,8 +180,8 @@ def _title_and_fix(m: Measurements, rate: float, *, coarse: bool) -> tuple[str, 
     if first > _EXPLODED and base_rate(m) <= _USUAL_RATE and not is_adaptive(m):
         return (
             Sentence(
-                "the training diverged first: its gradients are too large from the first step on, with a norm of "
-                "{norm:.2g}",
+                "the training diverged first: at this learning rate its gradients are too large from the first step "
+                "on, with a norm of {norm:.2g}",
                 norm=first,
             ),
             Sentence(
