@@ -155,19 +155,14 @@ class LossArguments(Watcher):
         """The targets of a CTC loss: they hold no blank, and are no longer than their inputs."""
         if len(args) < 4 or not isinstance(args[1], Tensor):
             return
-        targets, blank = args[1], int(args[4] if len(args) > 4 else kwargs.get("blank", 0))
+        blank = int(args[4] if len(args) > 4 else kwargs.get("blank", 0))
         keeps_infinity = not (args[5] if len(args) > 5 else kwargs.get("zero_infinity", False))
-        given, wanted = (
-            [int(one) for one in (each.tolist() if isinstance(each, Tensor) else each)] for each in args[2:4]
-        )
-        rows = [row[:size] for row, size in zip(targets, wanted, strict=True)] if targets.dim() > 1 else list(
-            targets.split(wanted))  # fmt: skip
-        rows, given = rows[:_PAIRS], given[:_PAIRS]
+        sequences = ctc_sequences(*args[1:4])[:_PAIRS]
+        rows, needed = [row for row, _ in sequences], [places_needed(row) for row, _ in sequences]
         blanks = sum(bool((row == blank).any()) for row in rows)
         if blanks:
             self._note("ctc_loss", "blank_targets", args[1], module, share=blanks / len(rows))
-        needed = [len(row) + int((row[1:] == row[:-1]).sum()) for row in rows]
-        long = sum(least > size for least, size in zip(needed, given, strict=False))
+        long = sum(least > size for least, (_, size) in zip(needed, sequences, strict=True))
         if long and keeps_infinity:
             self._note("ctc_loss", "long_targets", torch.tensor(needed), module, share=long / len(rows))
 
@@ -249,3 +244,19 @@ class LossArguments(Watcher):
 
 def _is_log_of(number: tuple[str, _Reference] | None, tensor: Tensor) -> bool:
     return number is not None and number[0] == "log" and number[1]() is tensor
+
+
+def ctc_sequences(targets: Tensor, given: Any, wanted: Any) -> list[tuple[Tensor, int]]:
+    """The targets of each sample of a CTC loss and the places that its input has; `given` and `wanted` are the lengths
+    of the inputs and of the targets, `targets` one row for each sample or all in one."""
+    places, sizes = (
+        [int(one) for one in (each.tolist() if isinstance(each, Tensor) else each)] for each in (given, wanted)
+    )
+    if targets.dim() > 1:
+        return [(row[:size], place) for row, size, place in zip(targets, sizes, places, strict=True)]
+    return list(zip(targets.split(sizes), places, strict=False))
+
+
+def places_needed(targets: Tensor) -> int:
+    """By a CTC loss: one for each target, and one between two equal ones."""
+    return len(targets) + int((targets[1:] == targets[:-1]).sum())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from precgui.engine.dtype_names import dtype_name
+from precgui.engine.loss_arguments import ctc_sequences, places_needed
 from precgui.engine.shadow.origin import line_of_user
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.watcher import OperationCall, Watcher
@@ -16,7 +15,7 @@ _AT_ZERO = {"log", "log2", "log10", "sqrt", "rsqrt", "reciprocal"}  # of the ope
 _AT_ONE = {"acos", "asin", "atanh"}  # of its magnitude
 _NORMS = {"linalg_vector_norm", "norm", "std", "var"}  # at a result of 0 their derivative is undefined
 _DIVISIONS = {"div", "true_divide"}
-CTC = "_ctc_loss"
+_CTC = "_ctc_loss"
 _Key = tuple[str, str]  # operation and line
 
 
@@ -84,12 +83,12 @@ class LossOperations(Watcher):
     def _note(self, key: _Key, distance: float, low: str) -> None:
         if not self._has_room(key):
             return
-        known = self._rows.get(key)
-        is_nearer = known is None or distance < known["distance"]
+        known, nearest = self._rows.get(key), (distance, self._step)
+        if known is not None:
+            nearest = min((known["distance"], known["nearest"]), nearest)
         self._rows[key] = {
             "operation": key[0], "line": key[1], "format": low, "step": self._step, "count": self._steps_with(key),
-            "distance": distance if is_nearer or known is None else known["distance"],
-            "nearest": self._step if is_nearer or known is None else known["nearest"],
+            "distance": nearest[0], "nearest": nearest[1],
         }  # fmt: skip
 
 
@@ -103,7 +102,7 @@ def _least(distances: Tensor) -> float | None:
 @torch.no_grad()
 def _edge(call: OperationCall) -> Tensor | None:
     """The distances of the numbers of an operation from where it is undefined; None of one that is always defined."""
-    if not call.args or not isinstance(call.args[0], Tensor):
+    if not isinstance(call.args[0], Tensor):
         return None
     name, first, second = call.base, call.args[0].detach(), call.second
     result: Tensor | None = None
@@ -115,17 +114,9 @@ def _edge(call: OperationCall) -> Tensor | None:
         result = first
     elif name in _AT_ONE:
         result = 1 - first.abs()
-    elif name == CTC:
-        result = _spare_places(*call.args[1:4])
+    elif name == _CTC:
+        sequences = ctc_sequences(*call.args[1:4])
+        result = torch.tensor([places - places_needed(targets) + 1 for targets, places in sequences])
     elif name in _NORMS and isinstance(call.out, Tensor):
         result = call.out.detach()
     return result
-
-
-def _spare_places(targets: Tensor, inputs: Any, lengths: Any) -> Tensor:
-    """By how many places each input is longer than its targets need, one between two equal ones included, and 1."""
-    places, wanted = torch.as_tensor(inputs).cpu(), torch.as_tensor(lengths).cpu()
-    if targets.dim() == 2:
-        counted = torch.arange(targets.shape[1] - 1)[None] + 1 < wanted[:, None]
-        wanted = wanted + ((targets[:, 1:] == targets[:, :-1]).cpu() & counted).sum(1)
-    return places - wanted + 1

@@ -230,7 +230,7 @@ def cure_of_epsilon(row: Mapping[str, Any]) -> str:
     return Sentence(
         "Take an epsilon that FP16 holds in {operation}, such as 1e-4, or compute it in FP32: its operands as "
         ".float().",
-        operation=_placed(text(row, "operation"), text(row, "line")),
+        operation=placed(text(row, "operation"), text(row, "line")),
     )  # fmt: skip
 
 
@@ -259,10 +259,10 @@ def _computed(row: Mapping[str, Any]) -> Evidence:
 
 def made_by(row: Mapping[str, Any]) -> str:
     """The operation of a row of `finite_in_fp32`, as a noun, with its line where that is known."""
-    return _placed(str(row.get("made_by")), text(row, "line"))
+    return placed(str(row.get("made_by")), text(row, "line"))
 
 
-def _placed(operation: str, line: str) -> str:
+def placed(operation: str, line: str) -> str:
     """An operation as a noun, with the line that runs it; `line` is '' where that is not known."""
     name = noun_of(operation)
     return Sentence("{operation} at {line}", operation=name, line=short_line(line)) if line else name

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from precgui.runs.diagnosis.blame import noun_of, short_line
+from precgui.runs.diagnosis.blame import placed
 from precgui.runs.diagnosis.findings import Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.recorded_facts import number, text, whole
@@ -60,11 +60,11 @@ def evidence_of(rows: list[Mapping[str, Any]], step: int) -> tuple[Evidence, ...
     if is_met(rows[0], step):
         met = Sentence(
             "In step {step} {operation} is given numbers at or beyond the end of its domain.",
-            step=step, operation=placed(rows[0]),
+            step=step, operation=_placed(rows[0]),
         )  # fmt: skip
         return (Evidence(formula, values, met),)
     each = [
-        Sentence("{operation} ({distance:.2g})", operation=placed(row), distance=number(row, "distance"))
+        Sentence("{operation} ({distance:.2g})", operation=_placed(row), distance=number(row, "distance"))
         for row in rows
     ]
     seen = Sentence(
@@ -80,10 +80,10 @@ def named(short: str, rows: list[Mapping[str, Any]], step: int) -> str:
     if len({text(row, "line") for row in rows}) != 1:
         return short
     if rows[0].get("overflows"):
-        return Sentence("{cause}: {operation} overflows there", cause=short, operation=placed(rows[0]))
+        return Sentence("{cause}: {operation} overflows there", cause=short, operation=_placed(rows[0]))
     if is_met(rows[0], step):
-        return Sentence("{cause}: {operation} is undefined there", cause=short, operation=placed(rows[0]))
-    return Sentence("{cause}: suspect is {operation}", cause=short, operation=placed(rows[0]))
+        return Sentence("{cause}: {operation} is undefined there", cause=short, operation=_placed(rows[0]))
+    return Sentence("{cause}: suspect is {operation}", cause=short, operation=_placed(rows[0]))
 
 
 def cure(fix: str, rows: list[Mapping[str, Any]]) -> str:
@@ -94,16 +94,14 @@ def cure(fix: str, rows: list[Mapping[str, Any]]) -> str:
         return Sentence(
             "Look first at {operation}: leave out samples whose targets need more places than their inputs have, or "
             "take zero_infinity=True.",
-            operation=placed(rows[0]),
+            operation=_placed(rows[0]),
         )  # fmt: skip
     look = Sentence(
         "Look first at {operations}: bound what is given to it, by a clamp or an epsilon.",
-        operations=together(*(placed(row) for row in rows), between=", "),
+        operations=together(*(_placed(row) for row in rows), between=", "),
     )  # fmt: skip
     return together(look, fix)
 
 
-def placed(row: Mapping[str, Any]) -> str:
-    """The operation of a row at its line."""
-    operation, line = noun_of(text(row, "operation")), short_line(text(row, "line"))
-    return Sentence("{operation} at {line}", operation=operation, line=line)
+def _placed(row: Mapping[str, Any]) -> str:
+    return placed(text(row, "operation"), text(row, "line"))
